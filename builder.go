@@ -1,0 +1,4 @@
+package kinetl
+
+// Builder collects the rows of one part.
+type Builder struct{}

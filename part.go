@@ -1,0 +1,84 @@
+package kinetl
+
+import (
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// Part is the unit of commitment: what one shard yields for one table over the
+// positions (After, Through]. A part without rows and dead letters still moves the
+// watermark; the last part of a finished shard has Through = End (R8).
+type Part struct {
+	Shard          ShardID
+	After, Through Position
+	Rows           arrow.RecordBatch // nil when there are none
+	Schema         Schema            // of Rows, column by column
+	RowIDs         []RowID           // the record behind each row, to name one that the destination refuses
+	DeadLetters    []DeadLetter
+}
+
+// NumRows is the number of rows.
+func (p *Part) NumRows() int64 {
+	if p.Rows == nil {
+		return 0
+	}
+	return p.Rows.NumRows()
+}
+
+// RowID is the position of a row's record, unpadded.
+type RowID struct {
+	Sequence string
+	Sub      uint64
+}
+
+// Position is the row's place in its shard.
+func (r RowID) Position() Position { return At(r.Sequence, r.Sub) }
+
+// DeadLetter is a record that could not become a row. It is stored with its bytes
+// in the same atomic step as the rows around it, so records read = rows + dead
+// letters, per shard, always.
+type DeadLetter struct {
+	Sequence     string
+	Sub          uint64
+	Arrived      time.Time
+	PartitionKey string
+	Reason       string
+	Payload      []byte
+	At           time.Time // when kinetl set it aside
+}
+
+// Admit decides, inside the transaction that would store the parts, which of them
+// extend what is stored (R7). Parts of one shard are given in order and may chain:
+// a part that is applied moves the watermark that the next is compared with.
+//
+//   - After equal to the watermark: applied.
+//   - Through at or below the watermark: skipped, it is stored already. That makes
+//     repeating a commit harmless.
+//   - everything else is fenced, an overlap and a missing watermark row included:
+//     another worker has moved the shard, and what this one holds was read in a
+//     past that the table no longer shares. All later parts of that shard are
+//     fenced too.
+//
+// The returned watermarks hold the new position of every shard with an applied part.
+func Admit(stored map[ShardID]Position, parts []Part) (apply []Part, moved map[ShardID]Position, fenced map[ShardID]Position) {
+	moved, fenced = map[ShardID]Position{}, map[ShardID]Position{}
+	for _, p := range parts {
+		if _, out := fenced[p.Shard]; out {
+			continue
+		}
+		at, ok := moved[p.Shard]
+		if !ok {
+			at, ok = stored[p.Shard]
+		}
+		switch {
+		case ok && p.Through <= at:
+		case ok && p.After == at:
+			apply = append(apply, p)
+			moved[p.Shard] = p.Through
+		default:
+			fenced[p.Shard] = at
+		}
+	}
+	return apply, moved, fenced
+}
