@@ -15,7 +15,7 @@ const (
 	IncidentOtherSink   IncidentKind = "other_sink"   // the lease was written for another destination (R15)
 	IncidentNoWatermark IncidentKind = "no_watermark" // the lease says that this destination held the shard, which it does not (R15)
 	IncidentForeign     IncidentKind = "foreign_checkpoint"
-	IncidentRejected    IncidentKind = "undecodable" // a record can't be decoded and the pipeline says to stop at such
+	IncidentUndecodable IncidentKind = "undecodable" // a record can't be decoded and the pipeline says to stop at such
 )
 
 // Incident is a condition that halts a shard, and with it the shard's descendants,

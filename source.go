@@ -39,6 +39,7 @@ type ShardInfo struct {
 type Resume struct {
 	After    Position
 	CaughtUp time.Time // zero: never
+	Listed   time.Time // the service's clock when the shard was first listed: a read from Oldest begins no earlier
 }
 
 // Reader reads one shard. One goroutine uses it.

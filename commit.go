@@ -1,0 +1,297 @@
+package kinetl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kinetl/kinetl/lease"
+)
+
+// table is one destination table: the schema in force as this process knows it, and
+// the one goroutine that commits to it. Shards hand it parts; it commits whatever
+// has gathered while the previous commit ran.
+type table struct {
+	name    string
+	dest    Destination
+	changes TypeChanges
+	base    Schema // metadata columns, wanted from the start
+	account *account
+	observe observer
+	wake    chan struct{} // a part was queued
+
+	preparing chan struct{} // one-slot lock: Prepare is called by one goroutine at a time
+
+	mu     sync.Mutex
+	schema Schema
+	ready  bool // schema was read
+	sinkID string
+	queue  []*pending
+}
+
+// pending is a part on its way into the table.
+type pending struct {
+	part   Part
+	shard  *Shard
+	grant  *grant
+	tip    time.Time // the shard was read to its tip then, or zero
+	flight *flight
+}
+
+func newTable(name string, p *pipeline) *table {
+	return &table{
+		name: name, dest: p.Destination, changes: p.Config.TypeChanges,
+		base: MetadataSchema(p.Config.Metadata), account: p.budget.account(), observe: p.observe,
+		wake: make(chan struct{}, 1), preparing: make(chan struct{}, 1),
+	}
+}
+
+func (t *table) current() Schema {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.schema
+}
+
+func (t *table) setSink(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sinkID = id
+}
+
+// sink is the mark that a checkpoint at p carries (R15).
+func (t *table) sink(p Position) lease.Sink {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return lease.Sink{ID: t.sinkID, Table: t.name, Position: string(p)}
+}
+
+func (t *table) submit(p *pending) {
+	p.flight.add()
+	t.mu.Lock()
+	t.queue = append(t.queue, p)
+	t.mu.Unlock()
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run commits until ctx ends. Parts that are then still queued are dropped; the
+// watermark says where to go on.
+func (t *table) run(ctx context.Context) {
+	for {
+		select {
+		case <-t.wake:
+		case <-ctx.Done():
+			t.land(t.take(), ctx.Err())
+			return
+		}
+		if batch := t.take(); len(batch) > 0 {
+			t.commit(ctx, batch)
+		}
+	}
+}
+
+func (t *table) take() []*pending {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	batch := t.queue
+	t.queue = nil
+	return batch
+}
+
+// commit stores a batch, repeating it until its outcome is known: a commit whose
+// answer was lost is repeated too, and Admit skips what it had stored.
+func (t *table) commit(ctx context.Context, batch []*pending) {
+	for attempt := 0; len(batch) > 0; attempt++ {
+		started := time.Now()
+		parts, err := t.conform(ctx, &batch)
+		if len(batch) == 0 {
+			return
+		}
+		var report CommitReport
+		if err == nil {
+			report, err = t.dest.Commit(ctx, t.name, parts)
+		}
+		var changed *SchemaChangedError
+		var rejected *RejectedError
+		switch {
+		case err == nil:
+			t.settle(batch, report, time.Since(started))
+			return
+		case ctx.Err() != nil:
+			t.land(batch, ctx.Err())
+			return
+		case errors.As(err, &changed):
+			t.forget()
+			t.land(batch, err)
+			return
+		case errors.As(err, &rejected):
+			batch = t.without(batch, rejected)
+			continue
+		}
+		t.observe.emit(Event{Kind: EventRetrying, Table: t.name, Reason: "committing", Err: err})
+		if !pause(ctx, backoff(attempt)) {
+			t.land(batch, ctx.Err())
+			return
+		}
+	}
+}
+
+// conform makes the table able to hold the batch, and the batch fit the table.
+// Parts that can't fit are read again with the table's schema known.
+func (t *table) conform(ctx context.Context, batch *[]*pending) ([]Part, error) {
+	var want Schema
+	for _, p := range *batch {
+		want = want.Join(p.part.Schema, t.changes)
+	}
+	if err := t.prepare(ctx, want); err != nil {
+		return nil, fmt.Errorf("prepare table %s: %w", t.name, err)
+	}
+	schema := t.current()
+	var parts []Part
+	var fit []*pending
+	misfit := map[ShardID]error{}
+	for _, p := range *batch {
+		part := p.part
+		err := misfit[part.Shard]
+		if err == nil && part.Rows != nil {
+			part.Rows, part.Schema, err = Conform(part.Rows, part.Schema, schema)
+		}
+		if err != nil {
+			misfit[part.Shard] = err
+			t.land([]*pending{p}, &SchemaChangedError{Table: t.name, Detail: err.Error()})
+			continue
+		}
+		parts, fit = append(parts, part), append(fit, p)
+	}
+	*batch = fit
+	return parts, nil
+}
+
+// prepare makes the table hold at least the columns of want. It asks the
+// destination only when the schema in force is not known to do so.
+func (t *table) prepare(ctx context.Context, want Schema) error {
+	select {
+	case t.preparing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-t.preparing }()
+	t.mu.Lock()
+	have, ready := t.schema, t.ready
+	t.mu.Unlock()
+	if ready && have.Join(want, t.changes).Differs(have) == "" {
+		return nil
+	}
+	got, err := t.dest.Prepare(ctx, t.name, t.base.Join(want, t.changes), t.changes)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.schema, t.ready = got, true
+	t.mu.Unlock()
+	if ready {
+		t.observe.emit(Event{Kind: EventSchema, Table: t.name, Reason: got.Differs(have)})
+	}
+	return nil
+}
+
+// forget makes the next prepare read the table's schema again.
+func (t *table) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ready = false
+}
+
+// settle tells every shard what the commit did to its parts.
+func (t *table) settle(batch []*pending, report CommitReport, took time.Duration) {
+	for _, p := range batch {
+		if stored, out := report.Fenced[p.part.Shard]; out {
+			t.land([]*pending{p}, &FencedError{Shard: p.part.Shard, Table: t.name, Stored: stored, After: p.part.After})
+			continue
+		}
+		if p.part.Through != End {
+			// The end is noted by the session, which then writes it at once.
+			p.shard.Checkpoint(p.part.Through, t.sink(p.part.Through))
+		}
+		if !p.tip.IsZero() {
+			p.shard.CaughtUp(p.tip)
+		}
+		t.observe.emit(Event{
+			Kind: EventCommitted, Shard: p.part.Shard, Table: t.name, Position: p.part.Through,
+			Rows: p.part.NumRows(), DeadLetters: int64(len(p.part.DeadLetters)), Took: took,
+		})
+		t.land([]*pending{p}, nil)
+	}
+}
+
+// without fails the parts of the shard whose rows were refused, and keeps the rest.
+func (t *table) without(batch []*pending, e *RejectedError) []*pending {
+	var rest []*pending
+	for _, p := range batch {
+		if p.part.Shard == e.Shard {
+			t.land([]*pending{p}, e)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	return rest
+}
+
+// land gives back the parts' memory and tells their sessions.
+func (t *table) land(batch []*pending, err error) {
+	for _, p := range batch {
+		if p.part.Rows != nil {
+			p.part.Rows.Release()
+		}
+		p.grant.set(0)
+		p.flight.land(err)
+	}
+}
+
+// flight counts one session's parts between seal and commit.
+type flight struct {
+	changed chan struct{} // something landed
+
+	mu     sync.Mutex
+	out    int
+	landed bool
+	err    error // the first
+}
+
+func newFlight() *flight { return &flight{changed: make(chan struct{}, 1)} }
+
+func (f *flight) add() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.out++
+}
+
+func (f *flight) land(err error) {
+	f.mu.Lock()
+	f.out--
+	f.landed = f.landed || err == nil
+	if f.err == nil {
+		f.err = err
+	}
+	f.mu.Unlock()
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (f *flight) idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.out == 0
+}
+
+func (f *flight) state() (idle, landed bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.out == 0, f.landed, f.err
+}

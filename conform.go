@@ -1,0 +1,129 @@
+package kinetl
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+)
+
+// Conform re-types a sealed batch for a table whose columns have widened since: the
+// result is the batch that a Builder would have sealed for the table as it is now.
+// From is the schema of rows, to the table's. Columns keep the batch's order and
+// take the table's names; those that need no change share their memory with rows.
+// The caller releases the result, and rows as before.
+//
+// The error names the column that the table lacks, or that can't hold the batch's
+// values: the rows have to be decoded again for the table as it is.
+func Conform(rows arrow.RecordBatch, from, to Schema) (arrow.RecordBatch, Schema, error) {
+	out := &sealed{}
+	for i, have := range from {
+		at := to.Index(have.Name)
+		if at < 0 {
+			out.release()
+			return nil, nil, fmt.Errorf("column %q is gone", have.Name)
+		}
+		want := to[at]
+		if !have.Class.conforms(want.Class) {
+			out.release()
+			return nil, nil, fmt.Errorf("column %q is %s, which can't hold %s", want.Name, want.Class, have.Class)
+		}
+		out.add(want, convert(rows.Column(i), have.Class, want.Class))
+	}
+	return out.batch(int(rows.NumRows())), out.schema, nil
+}
+
+// conforms reports whether a column of class d can take the values of a batch's
+// column of class c. JSON can't go to Text: a batch's JSON column no longer says
+// which of its texts were strings, and Text holds those without quotes.
+func (c Class) conforms(d Class) bool {
+	if c == Unset || d == Unset || c == JSON && d == Text {
+		return false
+	}
+	return c.Join(d) == d || c.Kind() == KindFixed && (d == String || d == JSON)
+}
+
+// convert returns the values in the physical type and the text of class to.
+func convert(values arrow.Array, from, to Class) arrow.Array {
+	n := values.Len()
+	switch {
+	case from == Empty && !holdsEmpty(to):
+		return array.MakeArrayOfNull(memory.DefaultAllocator, to.Arrow(), n)
+	case isSame(from, to):
+		values.Retain()
+		return values
+	case to == Decimal:
+		out := array.NewDecimal128Builder(memory.DefaultAllocator, Decimal.Arrow().(*arrow.Decimal128Type))
+		ints := values.(*array.Int64)
+		return each(out, values, func(i int) { out.Append(decimal128.FromI64(ints.Value(i))) })
+	case to == Double:
+		out := array.NewFloat64Builder(memory.DefaultAllocator)
+		ints := values.(*array.Int64)
+		return each(out, values, func(i int) { out.Append(float64(ints.Value(i))) })
+	}
+	out := newText(n)
+	var text, quote []byte
+	return each(out, values, func(i int) {
+		text = appendText(text[:0], values, i)
+		if to == JSON && (from == String || from == Timestamp) {
+			quote = QuoteJSON(quote[:0], text)
+			out.BinaryBuilder.Append(quote)
+			return
+		}
+		out.BinaryBuilder.Append(text)
+	})
+}
+
+// isSame reports whether values of the two classes look the same in a batch.
+func isSame(from, to Class) bool {
+	switch {
+	case from == to, from == Int53 && to == Int64:
+		return true
+	case to == Text, to == JSON && from != String, to == String:
+		return from.Arrow().ID() == arrow.STRING
+	}
+	return false
+}
+
+func each(out array.Builder, values arrow.Array, put func(i int)) arrow.Array {
+	defer out.Release()
+	out.Reserve(values.Len())
+	for i := range values.Len() {
+		if values.IsNull(i) {
+			out.AppendNull()
+		} else {
+			put(i)
+		}
+	}
+	return out.NewArray()
+}
+
+// appendText appends a value as its canonical text.
+func appendText(dst []byte, values arrow.Array, i int) []byte {
+	switch values := values.(type) {
+	case *array.String:
+		return append(dst, values.Value(i)...)
+	case *array.Boolean:
+		return strconv.AppendBool(dst, values.Value(i))
+	case *array.Int64:
+		return strconv.AppendInt(dst, values.Value(i), 10)
+	case *array.Float64:
+		return append(dst, FormatDouble(values.Value(i))...)
+	case *array.Decimal128:
+		return values.Value(i).BigInt().Append(dst, 10)
+	case *array.Timestamp:
+		return values.Value(i).ToTime(arrow.Microsecond).UTC().AppendFormat(dst, arrivalLayout)
+	case *array.Struct:
+		return appendObject(dst, func(dst []byte, name string) ([]byte, bool) {
+			f, _ := MetadataType.FieldIdx(name)
+			if values.Field(f).IsNull(i) {
+				return dst, false
+			}
+			return appendText(dst, values.Field(f), i), true
+		})
+	}
+	panic(fmt.Sprintf("kinetl: a batch has a column of type %s, which no class has", values.DataType()))
+}

@@ -1,0 +1,249 @@
+package kinetl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/kinetl/kinetl/lease"
+)
+
+// Shard is a shard whose lease this worker holds. Its methods may be called from
+// any goroutine.
+type Shard struct {
+	Info    ShardInfo
+	Parents []ParentClaim // what a destination must know of the shard's parents before it begins
+	keeper  *keeper
+}
+
+// Lease is the row as this worker would write it next.
+func (s *Shard) Lease() lease.Lease { return s.keeper.lease() }
+
+// Checkpoint notes that everything through p is durable in a table. It does no
+// I/O: the note rides on the next renewal (R21).
+func (s *Shard) Checkpoint(p Position, sink lease.Sink) {
+	s.keeper.edit(func(l *lease.Lease) {
+		l.Checkpoint, l.Sub = checkpointOf(p, *l)
+		l.Sink, l.OwnerSwitches = sink, 0
+	})
+}
+
+// CaughtUp notes that everything that the shard held at instant t is durable. It
+// does no I/O.
+func (s *Shard) CaughtUp(t time.Time) {
+	s.keeper.edit(func(l *lease.Lease) {
+		if t.After(l.CaughtUp) {
+			l.CaughtUp = t
+		}
+	})
+	if s.keeper.watchTip {
+		s.keeper.changed()
+	}
+}
+
+// Pause notes that this run reads no further in the shard, nor in its children.
+func (s *Shard) Pause() {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	s.keeper.paused = true
+}
+
+// Flush writes the notes now. Only an end, a stop, and tables without watermarks need it.
+func (s *Shard) Flush(ctx context.Context) error { return s.keeper.flush(ctx) }
+
+// Halt records an incident on the lease. The caller then waits for its context to
+// end; the lease goes on being renewed, so that no other worker tries (R24).
+func (s *Shard) Halt(ctx context.Context, inc Incident) error {
+	text, err := json.Marshal(inc)
+	if err != nil {
+		return err
+	}
+	s.keeper.edit(func(l *lease.Lease) { l.Incident = string(text) })
+	defer s.keeper.changed()
+	return s.keeper.flush(ctx)
+}
+
+// checkpointOf is the position in KCL's words. Start markers keep the sentinel.
+func checkpointOf(p Position, l lease.Lease) (string, uint64) {
+	if p == End {
+		return lease.ShardEnd, 0
+	}
+	if seq, sub, ok := p.Sequence(); ok {
+		return seq, sub
+	}
+	switch {
+	case lease.IsSentinel(l.Checkpoint):
+		return l.Checkpoint, 0
+	case p == Oldest:
+		return lease.TrimHorizon, 0
+	}
+	return lease.AtTimestamp, 0
+}
+
+// keeper is the one goroutine that writes a lease row while this worker holds it
+// (R21). Renewal does not depend on the read path: a blocked table keeps its leases.
+type keeper struct {
+	store    lease.Store
+	failover time.Duration
+	lost     func() // cancels the shard's context
+	changed  func() // tells the consumer that something worth a look happened
+	watchTip bool   // a caught-up instant is worth a look
+	requests chan chan error
+
+	mu      sync.Mutex
+	stored  lease.Lease // the row as it was last written or read
+	next    lease.Lease // stored plus what is to be written
+	trust   time.Time   // the lease is this worker's until then
+	unknown bool        // the last write may have happened
+	gone    bool
+	paused  bool
+}
+
+func newKeeper(store lease.Store, l lease.Lease, failover time.Duration, attempt time.Time, lost func()) *keeper {
+	return &keeper{
+		store: store, failover: failover, lost: lost, changed: func() {},
+		requests: make(chan chan error), stored: l, next: l,
+		// Trust counts from the start of the attempt, never from its answer: other
+		// workers count from when the row changed, which is before the answer.
+		trust: attempt.Add(failover),
+	}
+}
+
+func (k *keeper) lease() lease.Lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.next
+}
+
+func (k *keeper) isLost() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.gone
+}
+
+func (k *keeper) isPaused() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.paused
+}
+
+func (k *keeper) edit(f func(*lease.Lease)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f(&k.next)
+}
+
+// flush asks the keeper's goroutine to write now. After the function of the shard
+// returned nobody may call it.
+func (k *keeper) flush(ctx context.Context) error {
+	reply := make(chan error, 1)
+	select {
+	case k.requests <- reply:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-reply:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// run keeps the row until the shard's function finished, then releases it. It
+// returns the function's error.
+func (k *keeper) run(ctx context.Context, finished <-chan error) error {
+	// Writing goes on while the program drains, after ctx has ended.
+	ctx = context.WithoutCancel(ctx)
+	renew := time.NewTimer(k.failover / 3)
+	defer renew.Stop()
+	for {
+		select {
+		case <-renew.C:
+			renew.Reset(k.renewal(k.write(ctx)))
+		case reply := <-k.requests:
+			err := k.write(ctx)
+			reply <- err
+			renew.Reset(k.renewal(err))
+		case err := <-finished:
+			k.edit(func(l *lease.Lease) { l.Owner = "" })
+			_ = k.write(ctx) // not released: it expires
+			return err
+		}
+	}
+}
+
+// renewal is when to write next.
+func (k *keeper) renewal(err error) time.Duration {
+	if err == nil || k.isLost() {
+		return k.failover / 3
+	}
+	return k.failover / 12
+}
+
+// write stores what is to be stored.
+func (k *keeper) write(ctx context.Context) error {
+	k.mu.Lock()
+	old, next, trust, gone := k.stored, k.next, k.trust, k.gone
+	k.mu.Unlock()
+	if gone {
+		return ErrLeaseLost
+	}
+	attempt := time.Now()
+	ctx, cancel := context.WithDeadline(ctx, trust)
+	defer cancel()
+	got, err := k.store.Update(ctx, old, next)
+	if err != nil {
+		got, err = k.lookUp(ctx, old, next, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrLeaseLost), err != nil && !time.Now().Before(trust):
+		k.gone = true
+		k.lost()
+		return ErrLeaseLost
+	case err != nil:
+		return err
+	}
+	k.stored, k.next.Counter, k.unknown = got, got.Counter, false
+	k.trust = attempt.Add(k.failover)
+	return nil
+}
+
+// lookUp finds out what became of a write that returned an error. A worker id is
+// unique to one process and only this goroutine writes the row, so a row that names
+// this worker holds this worker's last write, unless an operator edited it.
+func (k *keeper) lookUp(ctx context.Context, old, next lease.Lease, cause error) (lease.Lease, error) {
+	k.mu.Lock()
+	unknown := k.unknown
+	k.unknown = k.unknown || !errors.Is(cause, lease.ErrLost)
+	k.mu.Unlock()
+	row, found, err := k.store.Get(ctx, old.Key)
+	switch {
+	case err != nil:
+		return lease.Lease{}, cause
+	case found && row.Counter == old.Counter+1 && sameWrite(row, next):
+		return row, nil
+	case !found || row.Owner != old.Owner:
+		return lease.Lease{}, ErrLeaseLost
+	case row.Counter == old.Counter:
+		return lease.Lease{}, cause
+	case !unknown && errors.Is(cause, lease.ErrLost):
+		// An operator resolved an incident: start over with what the row says.
+		return lease.Lease{}, ErrLeaseLost
+	}
+	// An earlier attempt, given up then, got through: go on from it.
+	k.mu.Lock()
+	k.stored = row
+	k.mu.Unlock()
+	return lease.Lease{}, cause
+}
+
+// sameWrite reports whether a row holds what next asked for.
+func sameWrite(row, next lease.Lease) bool {
+	return row.Checkpoint == next.Checkpoint && row.Sub == next.Sub && row.Incident == next.Incident &&
+		row.Sink == next.Sink && row.Owner == next.Owner
+}

@@ -1,0 +1,482 @@
+package kinetl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/kinetl/kinetl/lease"
+)
+
+// load reads one shard into its table for as long as this worker holds the lease,
+// starting over at the watermark whenever the table says so.
+func (p *pipeline) load(ctx context.Context, shard *Shard) error {
+	if shard.Lease().Incident != "" {
+		<-ctx.Done()
+		return nil
+	}
+	marks := map[Position]string{}
+	for attempt := 0; ; attempt++ {
+		s := p.newSession(shard, marks)
+		err := s.run(ctx)
+		if s.progressed {
+			attempt = 0
+		}
+		var rejected *RejectedError
+		var incident *incidentError
+		var fatal *fatalError
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case errors.As(err, &fatal):
+			return fatal.cause
+		case errors.As(err, &incident):
+			return p.halt(ctx, shard, incident.incident)
+		case errors.As(err, &rejected):
+			for _, r := range rejected.Rows {
+				marks[r.Position] = r.Reason
+			}
+		}
+		p.observe.emit(Event{Kind: EventReopened, Shard: shard.Info.ID, Table: s.table.name, Err: err})
+		if !pause(ctx, backoff(attempt)) {
+			return nil
+		}
+	}
+}
+
+// halt records an incident and holds the shard still until somebody resolves it.
+func (p *pipeline) halt(ctx context.Context, shard *Shard, inc Incident) error {
+	p.observe.emit(Event{Kind: EventIncident, Shard: shard.Info.ID, Incident: &inc})
+	for attempt := 0; ; attempt++ {
+		err := shard.Halt(ctx, inc)
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		p.observe.emit(Event{Kind: EventRetrying, Shard: shard.Info.ID, Reason: "recording an incident", Err: err})
+		if !pause(ctx, backoff(attempt)) {
+			break
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// incidentError ends a session because a person must decide.
+type incidentError struct{ incident Incident }
+
+func (e *incidentError) Error() string { return e.incident.Detail }
+
+// fatalError ends the whole run.
+type fatalError struct{ cause error }
+
+func (e *fatalError) Error() string { return e.cause.Error() }
+
+// session reads a shard from its watermark until its end, the end of its context,
+// or a reason to start over. One goroutine runs it; a second one, the pump, waits
+// for pages, so that a session that waits for bytes or records still seals by age.
+type session struct {
+	p       *pipeline
+	shard   *Shard
+	id      ShardID
+	table   *table
+	marks   map[Position]string // positions that the table refused, and why
+	builder *Builder
+	decoder Decoder
+
+	part       openPart
+	sealed     Position // through which parts were handed to the committer
+	tip        time.Time
+	flight     *flight
+	paused     bool // Until was reached: nothing more is read in this run
+	progressed bool
+}
+
+// openPart is what will be the next part.
+type openPart struct {
+	dead    []DeadLetter
+	deadLen int64
+	through Position
+	grant   *grant
+	age     *time.Timer
+	tip     time.Time // the shard was read to its tip then
+}
+
+func (p *pipeline) newSession(shard *Shard, marks map[Position]string) *session {
+	t := p.table(shard.Info.ID)
+	return &session{
+		p: p, shard: shard, id: shard.Info.ID, table: t, marks: marks,
+		decoder: p.NewDecoder(),
+		builder: NewBuilder(t.current(), p.Config.TypeChanges, p.Config.Metadata),
+		flight:  newFlight(),
+	}
+}
+
+func (s *session) run(ctx context.Context) error {
+	resume, err := s.open(ctx)
+	if err != nil || resume.After == End {
+		return err
+	}
+	reader, err := s.p.Source.Read(ctx, s.id, resume)
+	if err != nil {
+		return err
+	}
+	s.p.observe.emit(Event{Kind: EventOpened, Shard: s.id, Table: s.table.name, Position: resume.After})
+	s.builder.Reset(s.table.current())
+	pump := startPump(ctx, reader, s.table.account)
+	defer pump.stop()
+	defer s.discard()
+	return s.loop(ctx, pump)
+}
+
+// open claims the shard's watermark and decides where reading goes on (R15).
+func (s *session) open(ctx context.Context) (Resume, error) {
+	if err := s.table.prepare(ctx, nil); err != nil {
+		return Resume{}, fmt.Errorf("prepare table %s: %w", s.table.name, err)
+	}
+	l := s.shard.Lease()
+	claim := Claim{Shard: s.id, Parents: s.shard.Parents}
+	if l.Sink.ID == "" {
+		claim.Start = startOf(l)
+	}
+	got, err := s.p.Destination.Claim(ctx, s.table.name, []Claim{claim})
+	var parent *UnfinishedParentError
+	var other *OtherApplicationError
+	switch {
+	case errors.As(err, &parent), errors.As(err, &other):
+		return Resume{}, &fatalError{err}
+	case err != nil:
+		return Resume{}, fmt.Errorf("claim in table %s: %w", s.table.name, err)
+	}
+	through, ok := got.Through[s.id]
+	switch {
+	case l.Sink.ID != "" && (l.Sink.ID != got.Sink || l.Sink.Table != s.table.name):
+		return Resume{}, s.incident(IncidentOtherSink, startOf(l), fmt.Sprintf("%s: its lease stands for table %s of another database or file (sink %s), not for table %s here: point the pipeline at that one, or start with another application name", s.id, l.Sink.Table, l.Sink.ID, s.table.name))
+	case !ok:
+		return Resume{}, s.incident(IncidentNoWatermark, startOf(l), fmt.Sprintf("%s: its lease says that table %s holds it, but the table has no watermark for it: restore the table, or start with another application name", s.id, s.table.name))
+	}
+	s.table.setSink(got.Sink)
+	s.sealed, s.part.through = through, through
+	if through == End {
+		s.shard.Checkpoint(End, s.table.sink(End))
+		return Resume{After: End}, s.shard.Flush(ctx)
+	}
+	return Resume{After: through, CaughtUp: l.CaughtUp, Listed: l.Created}, nil
+}
+
+func (s *session) incident(kind IncidentKind, p Position, detail string) error {
+	return &incidentError{NewIncident(kind, s.id, p, detail, time.Now())}
+}
+
+// loop takes pages in and seals parts by rows, bytes, age, and need of memory.
+func (s *session) loop(ctx context.Context, pump *pump) error {
+	s.part.age = time.NewTimer(time.Hour)
+	s.part.age.Stop()
+	defer s.part.age.Stop()
+	for {
+		var pressure <-chan struct{}
+		if s.holdsAny() {
+			pressure = s.table.account.pressure()
+		}
+		select {
+		case page := <-pump.pages:
+			end, err := s.take(page)
+			switch {
+			case err != nil:
+				return err
+			case end:
+				return s.finish(ctx)
+			case s.paused:
+				// Stamps within a shard are not strictly ordered: reading on could
+				// step over a record that was left out.
+				pump.stop()
+			}
+		case <-s.part.age.C:
+			s.seal()
+		case <-pressure:
+			s.seal()
+		case <-s.flight.changed:
+			if err := s.landed(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return s.drain(ctx)
+		}
+	}
+}
+
+// holdsAny reports whether there is anything to seal.
+func (s *session) holdsAny() bool { return s.builder.Rows() > 0 || len(s.part.dead) > 0 }
+
+// take turns one page into rows. It reports the end of a closed shard.
+func (s *session) take(page page) (end bool, err error) {
+	if page.err != nil {
+		return s.refuse(page.err)
+	}
+	defer page.grant.set(0)
+	f := page.fetch
+	s.p.observe.emit(Event{Kind: EventFetched, Shard: s.id, Table: s.table.name, Records: int64(len(f.Records)), Bytes: f.Bytes, Lag: f.Lag})
+	until := s.p.Config.Until
+	for i := range f.Records {
+		rec := &f.Records[i]
+		if !until.IsZero() && !rec.Arrived.Before(until) {
+			f.CaughtUp, s.paused = time.Now(), true
+			break
+		}
+		if err := s.decode(rec); err != nil {
+			return false, err
+		}
+		s.part.through = rec.Position()
+		if s.full() {
+			s.seal()
+		}
+	}
+	s.account()
+	if s.paused {
+		s.shard.Pause()
+	}
+	if !f.CaughtUp.IsZero() {
+		s.caughtUp(f.CaughtUp)
+	}
+	return false, nil
+}
+
+func (s *session) refuse(err error) (end bool, _ error) {
+	var expired *ExpiredError
+	switch {
+	case errors.Is(err, io.EOF):
+		return true, nil
+	case errors.As(err, &expired):
+		return false, s.incident(IncidentExpired, expired.After, expired.Error()+": decide whether to go on at the oldest record")
+	}
+	return false, err
+}
+
+// decode adds one record to the open part, as a row or as a dead letter.
+func (s *session) decode(rec *Record) error {
+	reason, refused := "", false
+	if len(s.marks) > 0 {
+		reason, refused = s.marks[rec.Position()]
+	}
+	if !refused {
+		err := s.decoder.Decode(rec.Data, s.builder)
+		if err == nil {
+			s.builder.EndRow(rec, s.id)
+			return nil
+		}
+		s.builder.AbortRow()
+		reason = err.Error()
+		if s.p.Config.FailUndecodable {
+			return s.incident(IncidentUndecodable, rec.Position(), fmt.Sprintf("%s: record %s can't be decoded (undecodable: fail): %s", s.id, rec.Position(), reason))
+		}
+	}
+	s.part.dead = append(s.part.dead, DeadLetter{
+		Sequence: rec.Sequence, Sub: rec.Sub, Arrived: rec.Arrived, PartitionKey: rec.PartitionKey,
+		Reason: reason, Payload: rec.Data, At: time.Now(),
+	})
+	s.part.deadLen += int64(len(rec.Data)) + 256
+	s.p.observe.emit(Event{Kind: EventDeadLetter, Shard: s.id, Table: s.table.name, Position: rec.Position(), Reason: reason})
+	return nil
+}
+
+func (s *session) full() bool {
+	b := s.p.Config.Batch
+	return s.builder.Rows()+len(s.part.dead) >= b.Rows || s.builder.Bytes()+s.part.deadLen >= b.Bytes
+}
+
+// account makes the open part hold the bytes that it has grown to, and starts its age.
+func (s *session) account() {
+	if !s.holdsAny() {
+		return
+	}
+	if s.part.grant == nil {
+		s.part.grant = &grant{account: s.table.account}
+		s.part.age.Reset(s.p.Config.Batch.Age)
+	}
+	s.part.grant.set(s.builder.Bytes() + s.part.deadLen)
+}
+
+// caughtUp notes that the shard was read to its tip at t. It counts once everything
+// read so far is durable.
+func (s *session) caughtUp(t time.Time) {
+	s.part.tip = t
+	switch {
+	case !s.holdsAny() && s.flight.idle():
+		s.shard.CaughtUp(t)
+	case !s.holdsAny():
+		s.tip = t // behind the parts in flight
+	case s.p.Once:
+		s.seal() // nobody waits for more
+	}
+}
+
+// seal hands the open part to the committer.
+func (s *session) seal() {
+	if !s.holdsAny() && s.part.through == s.sealed {
+		return
+	}
+	s.account()
+	rows, schema, ids := s.builder.Seal()
+	part := Part{Shard: s.id, After: s.sealed, Through: s.part.through, Schema: schema, RowIDs: ids, DeadLetters: s.part.dead}
+	if len(ids) > 0 {
+		part.Rows = rows
+	}
+	s.sealed = s.part.through
+	s.table.submit(&pending{part: part, shard: s.shard, grant: s.part.grant, tip: s.part.tip, flight: s.flight})
+	s.part.age.Stop()
+	s.part = openPart{through: s.part.through, age: s.part.age}
+	s.builder.Reset(s.table.current())
+}
+
+// landed looks at what became of parts in flight.
+func (s *session) landed() error {
+	idle, landed, err := s.flight.state()
+	s.progressed = s.progressed || landed
+	if err != nil {
+		return err
+	}
+	if idle && !s.tip.IsZero() {
+		s.shard.CaughtUp(s.tip)
+		s.tip = time.Time{}
+	}
+	return nil
+}
+
+// finish makes the end of a closed shard durable in the table, and only then in
+// the lease: children start when the lease says so (R8).
+func (s *session) finish(ctx context.Context) error {
+	s.part.through = End
+	s.seal()
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	s.shard.Checkpoint(End, s.table.sink(End))
+	return s.shard.Flush(ctx)
+}
+
+// drain makes what was read durable when the program stops. A lost lease needs no
+// drain: the next worker reads it again, and the table fences this one.
+func (s *session) drain(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), ErrLeaseLost) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.p.Config.Drain)
+	defer cancel()
+	s.seal()
+	return s.settle(ctx)
+}
+
+// settle waits until no part is in flight.
+func (s *session) settle(ctx context.Context) error {
+	for {
+		if err := s.landed(); err != nil {
+			return err
+		}
+		if s.flight.idle() {
+			return nil
+		}
+		select {
+		case <-s.flight.changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// discard gives back what an abandoned session still holds.
+func (s *session) discard() {
+	s.part.grant.set(0)
+	s.builder.AbortRow()
+}
+
+// startOf is where a lease says that reading begins.
+func startOf(l lease.Lease) Position {
+	switch {
+	case l.Ended():
+		return End
+	case !l.Start.IsZero():
+		return Since(l.Start)
+	case lease.IsSentinel(l.Checkpoint):
+		return Oldest
+	}
+	return At(l.Checkpoint, l.Sub)
+}
+
+// page is a fetch and the bytes reserved for it, or the error that ended reading.
+type page struct {
+	fetch Fetch
+	grant *grant
+	err   error
+}
+
+// pump waits for pages. It reserves bytes before it asks for a page, and gives back
+// what the page did not need (R27).
+type pump struct {
+	pages  chan page
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func startPump(ctx context.Context, reader Reader, account *account) *pump {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &pump{make(chan page), cancel, make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		defer reader.Close()
+		for {
+			pg := fetchPage(ctx, reader, account)
+			select {
+			case p.pages <- pg:
+			case <-ctx.Done():
+				pg.grant.set(0)
+				return
+			}
+			if pg.err != nil {
+				return
+			}
+		}
+	}()
+	return p
+}
+
+func fetchPage(ctx context.Context, reader Reader, account *account) page {
+	g, err := account.reserve(ctx, reader.PageBytes())
+	if err != nil {
+		return page{err: err}
+	}
+	f, err := reader.Next(ctx)
+	if err != nil {
+		g.set(0)
+		return page{err: err}
+	}
+	g.set(f.Bytes)
+	return page{fetch: f, grant: g}
+}
+
+func (p *pump) stop() {
+	p.cancel()
+	<-p.done
+}
+
+// backoff is how long to wait before attempt n+1: 50 ms doubling to 10 s, with
+// jitter so that shards that failed together do not return together.
+func backoff(n int) time.Duration {
+	d := 10 * time.Second
+	if n < 8 {
+		d = 50 * time.Millisecond << n
+	}
+	return d/2 + jitter(d/2)
+}
+
+// pause waits, and reports whether ctx is still alive.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
