@@ -91,6 +91,13 @@ func (e *MovedError) Error() string {
 	return fmt.Sprintf("%s: watermark in table %s is %s, not %s: it moved meanwhile, look again", e.Shard, e.Table, e.Stored, e.Wanted)
 }
 
+// GoneError: the shard's stream was deleted, or created anew under its old name.
+type GoneError struct{ Shard ShardID }
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("%s: the stream was deleted, or deleted and created anew", e.Shard)
+}
+
 // ExpiredError: records after the position to resume from have left the stream
 // before they were read (R26).
 type ExpiredError struct {

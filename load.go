@@ -27,11 +27,16 @@ func (p *pipeline) load(ctx context.Context, shard *Shard) error {
 		var rejected *RejectedError
 		var incident *incidentError
 		var fatal *fatalError
+		var gone *GoneError
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
 		case errors.As(err, &fatal):
 			return fatal.cause
+		case errors.As(err, &gone):
+			// The next listing does not have the shard, so it is not taken again.
+			p.observe.emit(Event{Kind: EventReopened, Shard: shard.Info.ID, Table: s.table.name, Err: err})
+			return nil
 		case errors.As(err, &incident):
 			return p.halt(ctx, shard, incident.incident)
 		case errors.As(err, &rejected):
@@ -262,7 +267,9 @@ func (s *session) decode(rec *Record) error {
 	if !refused {
 		err := s.decoder.Decode(rec.Data, s.builder)
 		if err == nil {
-			s.builder.EndRow(rec, s.id)
+			err = s.builder.EndRow(rec, s.id)
+		}
+		if err == nil {
 			return nil
 		}
 		s.builder.AbortRow()
@@ -441,7 +448,11 @@ func startPump(ctx context.Context, reader Reader, account *account) *pump {
 }
 
 func fetchPage(ctx context.Context, reader Reader, account *account) page {
-	g, err := account.reserve(ctx, reader.PageBytes())
+	bytes, err := reader.Ready(ctx)
+	if err != nil {
+		return page{err: err}
+	}
+	g, err := account.reserve(ctx, bytes)
 	if err != nil {
 		return page{err: err}
 	}

@@ -31,7 +31,7 @@ type PipelineConfig struct {
 // Batch says when a part is sealed: at the first limit reached.
 type Batch struct {
 	Rows  int           // default 100,000
-	Bytes int64         // default 64 MiB
+	Bytes int64         // default 64 MiB, at most MaxPartBytes
 	Age   time.Duration // since its first row; default 5 s
 }
 
@@ -45,6 +45,7 @@ func (c PipelineConfig) withDefaults() PipelineConfig {
 	if c.Batch.Bytes == 0 {
 		c.Batch.Bytes = 64 << 20
 	}
+	c.Batch.Bytes = min(c.Batch.Bytes, MaxPartBytes)
 	if c.Batch.Age == 0 {
 		c.Batch.Age = 5 * time.Second
 	}

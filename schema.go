@@ -28,7 +28,8 @@ const (
 	// Unset is no class at all: a key that was only ever null makes no column.
 	Unset Class = iota
 	// Empty holds {} and [] only, as JSON text. They decide no type: beside a
-	// scalar they become NULL, beside nested values they keep their text.
+	// scalar they become NULL, beside nested values they keep their text. Under
+	// Allow a Builder gives them the class JSON instead.
 	Empty
 	Bool
 	Int53   // integers with |v| <= 2^53, exact as a double too

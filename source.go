@@ -44,19 +44,21 @@ type Resume struct {
 
 // Reader reads one shard. One goroutine uses it.
 type Reader interface {
-	// Next waits for records, unpacked and in order. Polling, fan-out, iterator
-	// renewal and throttling stay behind it. A fetch may be empty; it then only
-	// refreshes the lag. Next returns
+	// Ready waits until the shard's turn has come, and says how many bytes of data
+	// the next fetch will probably hold: what to reserve for it (R27). Waiting
+	// before the reservation keeps idle shards from holding memory.
+	Ready(ctx context.Context) (bytes int64, err error)
+
+	// Next fetches records, unpacked and in order. Polling, fan-out, iterator
+	// renewal and throttling stay behind it. A fetch may hold more than Ready said.
+	// Next returns
 	//   - io.EOF once a closed shard's last record has been returned and the
 	//     service confirmed the end (R5),
 	//   - *ExpiredError when records after the resume position have left the
 	//     stream unread (R26),
+	//   - *GoneError when the stream was deleted or created anew,
 	//   - ctx's error when ctx ends; the reader may then be used again.
 	Next(ctx context.Context) (Fetch, error)
-
-	// PageBytes is the most that the next fetch may hold, in bytes of data, for a
-	// reservation in the byte budget (R27). A single larger record may exceed it.
-	PageBytes() int64
 
 	Close() error
 }

@@ -66,7 +66,7 @@ func (d *jsonDecoder) object(row *kinetl.Builder) error {
 		if err := d.eat(':', "':'"); err != nil {
 			return err
 		}
-		class, text, err := d.cell()
+		class, text, err := d.cell(1)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (d *jsonDecoder) object(row *kinetl.Builder) error {
 
 // single sets the column "value" to a payload that is no object.
 func (d *jsonDecoder) single(row *kinetl.Builder) error {
-	class, text, err := d.cell()
+	class, text, err := d.cell(0)
 	switch {
 	case err != nil:
 		return err
@@ -101,8 +101,9 @@ func (d *jsonDecoder) single(row *kinetl.Builder) error {
 	return row.Set([]byte("value"), kinetl.JSON, text)
 }
 
-// cell steps over a value and returns what Builder.Set takes.
-func (d *jsonDecoder) cell() (kinetl.Class, []byte, error) {
+// cell steps over a value, depth levels below the top, and returns what Builder.Set
+// takes.
+func (d *jsonDecoder) cell(depth int) (kinetl.Class, []byte, error) {
 	from := d.at
 	switch c := d.peek(); {
 	case c == '"':
@@ -120,7 +121,7 @@ func (d *jsonDecoder) cell() (kinetl.Class, []byte, error) {
 		}
 		return class, text, nil
 	case c == '{', c == '[':
-		err := d.nested(1)
+		err := d.nested(depth)
 		text := d.data[from:d.at]
 		if err != nil {
 			return 0, nil, err
@@ -130,7 +131,7 @@ func (d *jsonDecoder) cell() (kinetl.Class, []byte, error) {
 		}
 		return kinetl.JSON, text, nil
 	}
-	err := d.value(1)
+	err := d.value(depth)
 	text := d.data[from:d.at]
 	switch {
 	case err != nil:

@@ -98,7 +98,7 @@ func TestReasons(t *testing.T) {
 		`{"a":"\ude00\ud83d"}`:           `invalid JSON at byte 6: \ude00 is half of a surrogate pair, the other half is missing`,
 		`{"a":["\uD83Dx"]}`:              `invalid JSON at byte 7: \uD83D is half of a surrogate pair, the other half is missing`,
 		`{"a":1e1000000000000000000}`:    "invalid JSON at byte 5: a number with an exponent of more than 18 digits",
-		strings.Repeat("[", 2000):        "invalid JSON at byte 999: nested deeper than 1000 levels",
+		strings.Repeat("[", 2000):        "invalid JSON at byte 1000: nested deeper than 1000 levels",
 		`{"a":` + strings.Repeat("[", 9): "invalid JSON at byte 14: the text ends where a value should be",
 		`{"a\u0000":1}`:                  `key "a\u0000" contains a NUL character, which no column name can`,
 	} {

@@ -4,7 +4,6 @@
 package desttest
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -82,7 +81,7 @@ func Text(a arrow.Array, i int) string {
 	case *array.Int64:
 		return strconv.FormatInt(a.Value(i), 10)
 	case *array.Float64:
-		return strconv.FormatFloat(a.Value(i), 'g', -1, 64)
+		return kinetl.FormatDouble(a.Value(i))
 	case *array.Decimal128:
 		return a.Value(i).BigInt().String()
 	case *array.String:
@@ -107,8 +106,7 @@ func (r Row) widen(from, to kinetl.Schema) Row {
 		case c.Class == kinetl.Empty && wide != kinetl.JSON:
 			continue // {} beside scalars is NULL
 		case c.Class == kinetl.String && wide == kinetl.JSON:
-			quoted, _ := json.Marshal(text) // of a string: never fails
-			text = string(quoted)
+			text = string(kinetl.QuoteJSON(nil, text))
 		}
 		cells[c.Name] = text
 	}

@@ -97,7 +97,7 @@ func (m *Memory) SetSink(id string) {
 func (m *Memory) Read(table string) Contents {
 	m.tables.mu.Lock()
 	defer m.tables.mu.Unlock()
-	t := m.tables.tables[table]
+	t := m.tables.tables[kinetl.Fold(table)]
 	if t == nil {
 		return Contents{Watermarks: map[kinetl.ShardID]kinetl.Position{}}
 	}
@@ -115,13 +115,13 @@ func (m *Memory) AddColumn(table string, c kinetl.Column) {
 	defer func() { m.tables.lock <- struct{}{} }()
 	m.tables.mu.Lock()
 	defer m.tables.mu.Unlock()
-	t := m.tables.tables[table]
+	t := m.tables.tables[kinetl.Fold(table)]
 	if t == nil {
 		t = newMemoryTable()
 	}
 	t = t.clone()
 	t.schema = append(t.schema, c)
-	m.tables.tables[table] = t
+	m.tables.tables[kinetl.Fold(table)] = t
 }
 
 // Close does nothing: the tables outlive their handles.
@@ -161,7 +161,7 @@ func (m *Memory) locked(ctx context.Context, call, table string, fn func(t *memo
 	defer func() { m.tables.lock <- struct{}{} }()
 
 	m.tables.mu.Lock()
-	t := m.tables.tables[table]
+	t := m.tables.tables[kinetl.Fold(table)]
 	m.tables.mu.Unlock()
 	if t == nil {
 		t = newMemoryTable()
@@ -174,7 +174,7 @@ func (m *Memory) locked(ctx context.Context, call, table string, fn func(t *memo
 		return fmt.Errorf("%s of table %s: %w", call, table, context.Cause(ctx))
 	}
 	m.tables.mu.Lock()
-	m.tables.tables[table] = t
+	m.tables.tables[kinetl.Fold(table)] = t
 	m.tables.mu.Unlock()
 	return nil
 }

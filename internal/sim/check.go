@@ -79,7 +79,7 @@ func (w *world) checkValues(table desttest.Contents) []string {
 			wrong = append(wrong, fmt.Sprintf("record %d is a row but does not decode: %v", id, err))
 			continue
 		}
-		builder.EndRow(&kinetl.Record{Sequence: "1"}, shardID(0))
+		_ = builder.EndRow(&kinetl.Record{Sequence: "1"}, shardID(0))
 		rows, schema, ids := builder.Seal()
 		rows, schema, err = kinetl.Conform(rows, schema, table.Schema)
 		if err != nil {

@@ -186,14 +186,14 @@ type reader struct {
 	next  int
 }
 
-func (r *reader) PageBytes() int64 { return 2000 }
-func (r *reader) Close() error     { return nil }
+func (r *reader) Close() error { return nil }
+
+func (r *reader) Ready(ctx context.Context) (int64, error) {
+	return 2000, r.chaos.wait(ctx, 200*time.Millisecond)
+}
 
 func (r *reader) Next(ctx context.Context) (kinetl.Fetch, error) {
 	asked := time.Now()
-	if err := r.chaos.wait(ctx, 200*time.Millisecond); err != nil {
-		return kinetl.Fetch{}, err
-	}
 	if err := r.chaos.call(ctx, 0.01); err != nil {
 		return kinetl.Fetch{}, err
 	}

@@ -1,0 +1,306 @@
+package kinesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
+
+	"github.com/kinetl/kinetl"
+)
+
+const (
+	callsPerSecond = 5                      // GetRecords per shard. Source: Kinesis quotas
+	idlePause      = time.Second            // between calls on a shard that stays at its tip
+	maxBackoff     = 10 * time.Second       // after calls that failed again and again
+	maxLimit       = 10_000                 // records per call. Source: GetRecords
+	firstLimit     = 500                    // records of the first call
+	pageTarget     = 4 << 20                // bytes that a page should have at most
+	idlePageBytes  = 4 << 10                // reserved for a page that will probably be empty
+	emptiesToIdle  = 5                      // pages without records until the pause is the idle one
+	firstBackoff   = 200 * time.Millisecond // after the first call that failed
+)
+
+// reader polls one shard. One goroutine uses it.
+type reader struct {
+	source *Source
+	stream *stream
+	id     kinetl.ShardID
+	resume kinetl.Resume
+
+	after     kinetl.Position // everything up to here was returned
+	iterator  string          // empty: to be opened at after
+	unproven  bool            // no page has shown yet that nothing was trimmed after the resume position
+	skipping  bool            // records up to after may come again
+	ended     bool            // the service gave no next iterator
+	confirmed bool            // and said which shards follow
+
+	limit    int32
+	average  int64 // bytes of a record, rounded up
+	nextCall time.Time
+	failures int
+	empties  int
+}
+
+// Read opens a shard; see kinetl.Source. The first call is made by the first Next.
+func (s *Source) Read(_ context.Context, shard kinetl.ShardID, from kinetl.Resume) (kinetl.Reader, error) {
+	st, err := s.find(shard)
+	if err != nil {
+		return nil, err
+	}
+	return &reader{
+		source: s, stream: st, id: shard, resume: from, after: from.After,
+		unproven: true, limit: firstLimit, average: 1 << 10,
+	}, nil
+}
+
+// Ready waits for the shard's turn: within the reader's share of the service's
+// limits, and after the back-off that failed calls ask for.
+func (r *reader) Ready(ctx context.Context) (int64, error) {
+	if err := r.pause(ctx); err != nil {
+		return 0, err
+	}
+	if r.empties > 0 {
+		return idlePageBytes, nil
+	}
+	return max(idlePageBytes, min(int64(r.limit)*r.average, 2*pageTarget)), nil
+}
+
+// Close does nothing: a poll leaves nothing open.
+func (r *reader) Close() error { return nil }
+
+// Next makes one call and repeats it until it is answered.
+func (r *reader) Next(ctx context.Context) (kinetl.Fetch, error) {
+	if err := r.startExpired(); err != nil {
+		return kinetl.Fetch{}, err
+	}
+	for {
+		if r.ended {
+			if done, err := r.confirmEnd(ctx); done || err != nil {
+				return kinetl.Fetch{}, err
+			}
+		}
+		if err := r.pause(ctx); err != nil {
+			return kinetl.Fetch{}, err
+		}
+		f, err := r.call(ctx)
+		if err == nil {
+			r.failures = 0
+			return f, nil
+		}
+		if err := r.bear(ctx, err); err != nil {
+			return kinetl.Fetch{}, err
+		}
+	}
+}
+
+// call opens the iterator if there is none, and fetches one page.
+func (r *reader) call(ctx context.Context) (kinetl.Fetch, error) {
+	if r.iterator == "" {
+		if err := r.open(ctx); err != nil {
+			return kinetl.Fetch{}, err
+		}
+	}
+	asked := time.Now()
+	page, err := r.source.getRecords(ctx, r.iterator, r.limit)
+	if err != nil {
+		return kinetl.Fetch{}, err
+	}
+	if err := r.probe(page); err != nil {
+		return kinetl.Fetch{}, err
+	}
+	f := kinetl.Fetch{Bytes: page.bytes, Lag: page.lag, Records: r.unpack(page.records)}
+	if page.lag == 0 {
+		f.CaughtUp = asked
+	}
+	r.iterator = page.next
+	r.ended = page.next == ""
+	r.confirmed = page.ended
+	r.adapt(page)
+	return f, nil
+}
+
+// unpack takes records apart and drops what was returned before: reading resumes
+// AT a sequence number because part of its aggregate may be new.
+func (r *reader) unpack(records []kinetl.Record) []kinetl.Record {
+	out := make([]kinetl.Record, 0, len(records))
+	for _, rec := range records {
+		before := len(out)
+		out = unpack(out, rec)
+		if r.skipping {
+			for before < len(out) && out[before].Position() <= r.after {
+				out = append(out[:before], out[before+1:]...)
+			}
+			r.skipping = len(out) == before
+		}
+	}
+	if len(out) > 0 {
+		r.after = out[len(out)-1].Position()
+	}
+	return out
+}
+
+// open gets an iterator after the last record that was returned, or at the start.
+func (r *reader) open(ctx context.Context) error {
+	in := &kinesis.GetShardIteratorInput{StreamARN: &r.stream.arn, ShardId: &r.id.Shard}
+	seq, _, isRecord := r.after.Sequence()
+	at, isInstant := r.after.Instant()
+	switch {
+	case isRecord:
+		in.ShardIteratorType, in.StartingSequenceNumber = types.ShardIteratorTypeAtSequenceNumber, &seq
+	case isInstant:
+		in.ShardIteratorType, in.Timestamp = types.ShardIteratorTypeAtTimestamp, &at
+	default:
+		in.ShardIteratorType = types.ShardIteratorTypeTrimHorizon
+	}
+	answer, err := r.source.opts.Client.GetShardIterator(ctx, in, noRetry)
+	if err != nil {
+		return err
+	}
+	r.iterator, r.skipping = aws.ToString(answer.ShardIterator), isRecord
+	return nil
+}
+
+// startExpired refuses to begin at a start that has left the stream: reading would
+// begin at the oldest record there is, as if nothing had come before it (R26).
+func (r *reader) startExpired() error {
+	if !r.unproven || !r.after.IsStart() {
+		return nil
+	}
+	since := r.resume.Listed
+	if at, ok := r.after.Instant(); ok {
+		since = at
+	}
+	if r.resume.CaughtUp.After(since) {
+		since = r.resume.CaughtUp
+	}
+	if since.IsZero() || time.Since(since) < r.stream.retention {
+		r.unproven = false
+		return nil
+	}
+	return r.expired("")
+}
+
+// probe looks at the first page that has records, or that reaches the tip without:
+// if the record to resume from is not the first, it has been trimmed, and records
+// behind it may have been too, unless the shard was caught up recently enough that
+// whatever came since must still be there (R26).
+func (r *reader) probe(page wirePage) error {
+	if !r.unproven || len(page.records) == 0 && page.lag > 0 && page.next != "" {
+		return nil
+	}
+	seq, _, _ := r.after.Sequence()
+	first := ""
+	if len(page.records) > 0 {
+		first = page.records[0].Sequence
+	}
+	if first != seq && time.Since(r.resume.CaughtUp) >= r.stream.retention {
+		return r.expired(first)
+	}
+	r.unproven = false
+	return nil
+}
+
+func (r *reader) expired(oldest string) error {
+	return &kinetl.ExpiredError{Shard: r.id, After: r.resume.After, CaughtUp: r.resume.CaughtUp, Retention: r.stream.retention, Oldest: oldest}
+}
+
+// confirmEnd makes sure that a missing iterator is the end of the shard (R5).
+func (r *reader) confirmEnd(ctx context.Context) (done bool, err error) {
+	if !r.confirmed {
+		if r.confirmed, err = r.source.closed(ctx, r.stream, r.id.Shard); err != nil {
+			return false, fmt.Errorf("confirm the end of %s: %w", r.id, err)
+		}
+	}
+	if r.confirmed {
+		return true, io.EOF
+	}
+	r.ended = false // go on after the last record
+	return false, nil
+}
+
+// bear decides whether a failed call is worth repeating, and waits before it is.
+func (r *reader) bear(ctx context.Context, err error) error {
+	var expired *kinetl.ExpiredError
+	var iterator *types.ExpiredIteratorException
+	var invalid *types.InvalidArgumentException
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &expired):
+		return err
+	case errors.As(err, &iterator):
+		r.iterator = "" // a wait of over 5 minutes, for memory or a slow table
+		return nil
+	case errors.As(err, &invalid) && r.iterator == "" && r.unproven:
+		// The sequence number is not one of this shard: the record is gone.
+		return r.expired("")
+	case permanent(err):
+		if _, err := r.source.find(r.id); err != nil {
+			return err
+		}
+		return fmt.Errorf("read %s after %s: %w", r.id, r.after, err)
+	case errors.As(err, &invalid):
+		r.iterator = ""
+		if _, err := r.source.find(r.id); err != nil {
+			return err
+		}
+	}
+	wait := min(firstBackoff<<min(r.failures, 10), maxBackoff)
+	r.failures++
+	r.nextCall = time.Now().Add(wait/2 + rand.N(wait/2))
+	return nil
+}
+
+// pause waits for the shard's turn.
+func (r *reader) pause(ctx context.Context) error {
+	wait := time.Until(r.nextCall)
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// adapt sets the time and the size of the next call by what this one brought.
+func (r *reader) adapt(page wirePage) {
+	n := int64(len(page.records))
+	wait := time.Duration(float64(time.Second) / (callsPerSecond * r.source.opts.ReadShare))
+	if n > 0 {
+		r.empties = 0
+		r.average = max(page.bytes/n+1, r.average*7/8, 1)
+		// A shard gives 2 MB a second; asking sooner after a large page only throttles.
+		wait = max(wait, time.Duration(page.bytes)*time.Second/(2_000_000))
+	} else if page.lag == 0 {
+		r.empties++
+		if r.empties >= emptiesToIdle {
+			wait = max(wait, idlePause)
+		}
+	}
+	if r.source.opts.Unpaced {
+		wait = 0
+		if n == 0 && page.lag == 0 {
+			wait = 20 * time.Millisecond
+		}
+	}
+	fits := min(max(pageTarget/r.average, 1), maxLimit)
+	if n >= int64(r.limit) {
+		fits = min(fits, 4*int64(r.limit))
+	} else if n == 0 && page.lag == 0 {
+		fits = min(fits, max(int64(r.limit)/2, 50))
+	}
+	r.limit = int32(fits)
+	r.nextCall = time.Now().Add(wait)
+}
