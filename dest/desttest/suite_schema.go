@@ -88,6 +88,7 @@ var schemaCases = []testCase{
 			}
 		}
 	}},
+	{"R9 rows stay exact while another worker widens their column", widenUnderLoad},
 	{"R12 any name is a column's and a table's name", names},
 	{"R28 values go into somebody else's columns unchanged or not at all", caps},
 	{"R28 a column that can't be altered is a cap and holds up no other", func(s *suite) {
@@ -164,6 +165,47 @@ func widenings(s *suite) {
 			s.wantRows(got, rows...)
 		}
 	}
+}
+
+// widenUnderLoad: one worker commits as the engine does, repeating failed commits and
+// preparing again when told to, while another widens the column under it.
+func widenUnderLoad(s *suite) {
+	loader, other := s.worker(), s.worker()
+	ctx := context.Background()
+	s.prepare(loader, letters, kinetl.Refuse)
+	s.start(loader, shard0)
+	const n = 40
+	var want []cells
+	together(s, loader, other, func(i int, d kinetl.Destination) {
+		if i == 1 {
+			for _, class := range []kinetl.Class{kinetl.Int64, kinetl.Decimal, kinetl.Number, kinetl.JSON} {
+				eventually(s.T, func() (kinetl.Schema, error) {
+					return d.Prepare(ctx, s.table, kinetl.Schema{{Name: "n", Class: class}, {Name: "new " + class.String(), Class: class}}, kinetl.Allow)
+				})
+			}
+			return
+		}
+		schema, after := letters, kinetl.Oldest
+		for seq := range n {
+			row := people(seq, 1, "a")
+			eventually(s.T, func() (kinetl.CommitReport, error) {
+				report, err := d.Commit(ctx, s.table, []kinetl.Part{part(shard0, after, at(seq), schema, seq, row...)})
+				var changed *kinetl.SchemaChangedError
+				if errors.As(err, &changed) {
+					now, prepareErr := d.Prepare(ctx, s.table, letters, kinetl.Allow)
+					if prepareErr == nil {
+						schema = now
+					}
+				}
+				if len(report.Fenced) > 0 {
+					s.Errorf("fenced: %v", report.Fenced)
+				}
+				return report, err
+			})
+			want, after = append(want, row...), at(seq)
+		}
+	})
+	s.wantRows(s.prepare(loader, nil, kinetl.Refuse), want...)
 }
 
 func foreignColumn(s *suite) {

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/kinetl/kinetl"
 	"github.com/kinetl/kinetl/dest/desttest"
@@ -201,6 +199,3 @@ func (i *injector) afterCommit() error {
 	}
 	return nil
 }
-
-var _ = regexp.MustCompile
-var _ time.Time

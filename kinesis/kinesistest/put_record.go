@@ -7,8 +7,8 @@ import "unicode/utf8"
 // The record goes to the open shard whose range holds ExplicitHashKey, or else the
 // MD5 of PartitionKey (1 to 256 characters). Data and key together may be as large
 // as the stream's maximum, 1 MiB unless raised. Over 1000 records or 1 MiB a second
-// a shard throttles. SequenceNumberForOrdering must be a number that this server
-// could have given; the new one is larger, as numbers of a shard always are.
+// a shard throttles. SequenceNumberForOrdering must be a sequence number; the new
+// one is larger than any of its shard, whether asked for or not.
 type putRecordInput struct {
 	streamRef
 	putEntry
@@ -40,7 +40,7 @@ func (s *Server) putRecord(q *request, in *putRecordInput) (putRecordOutput, err
 		if err := decimal("sequenceNumberForOrdering", *n, 129); err != nil {
 			return putRecordOutput{}, err
 		}
-		if seq, ok := parseSequence(*n); !ok || seq.time().After(q.now) && seq.created() < q.now.Unix() {
+		if _, ok := parseSequence(*n); !ok {
 			return putRecordOutput{}, invalid("SequenceNumberForOrdering %s is not a sequence number of stream %s.", *n, st.name)
 		}
 	}

@@ -1,0 +1,50 @@
+# Everything that a change is checked with. `make help` lists the targets.
+TAGS  := duckdb_arrow
+GO    := go
+SEEDS ?= 300
+KILLS ?= 20
+FUZZ  ?= 20s
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build bin/kinetl
+	$(GO) build -tags $(TAGS) -o bin/kinetl ./cmd/kinetl
+
+demo: build ## Build, and run the whole path on this machine without AWS
+	bin/kinetl demo
+
+test: ## Run the tests, third-party servers included where npm is there
+	@command -v npm >/dev/null || echo "npm is missing: the checks against kinesis-local and kinesalite are left out"
+	$(GO) vet -tags $(TAGS) ./...
+	$(GO) test -tags $(TAGS) ./...
+	$(GO) test ./dest/duckdb ./cmd/kinetl
+
+race: ## Run the tests with the race detector
+	$(GO) test -race -tags $(TAGS) ./...
+
+sim: ## Simulate SEEDS random runs (10000 before a release)
+	$(GO) test ./internal/sim -run 'TestSim$$' -timeout 3h -v -seeds=$(SEEDS) | grep -v '^=== '
+
+crash: build ## Kill the real program KILLS times while it loads (50 before a release)
+	$(GO) test -tags $(TAGS) ./cmd/kinetl -run 'TestCrashLoop$$' -timeout 1h -v -kills=$(KILLS)
+
+fuzz: ## Fuzz every parser for FUZZ each
+	@set -e; for p in $$($(GO) list -tags $(TAGS) ./...); do \
+	  for f in $$($(GO) test -tags $(TAGS) -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	    echo "$$p $$f"; $(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZ) $$p; done; done
+
+bench: ## Run the benchmarks
+	$(GO) test -tags $(TAGS) -run '^$$' -bench . -benchmem ./...
+
+lint: ## Run the linters: layering and size rules are tests
+	$(GO) vet -tags $(TAGS) ./...
+	$(GO) test ./internal/lint
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
+
+docs: ## Write the generated references and schemas anew
+	$(GO) test -tags $(TAGS) ./config ./httpapi -run 'Generated' -update
+
+verify: lint test race sim fuzz crash ## Everything that CI runs
+
+.PHONY: help build demo test race sim crash fuzz bench lint docs verify
