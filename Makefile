@@ -3,7 +3,7 @@ TAGS  := duckdb_arrow
 GO    := go
 SEEDS ?= 300
 KILLS ?= 20
-FUZZ  ?= 20s
+FUZZ  ?= 480
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,10 +29,13 @@ sim: ## Simulate SEEDS random runs (10000 before a release)
 crash: build ## Kill the real program KILLS times while it loads (50 before a release)
 	$(GO) test -tags $(TAGS) ./cmd/kinetl -run 'TestCrashLoop$$' -timeout 1h -v -kills=$(KILLS)
 
-fuzz: ## Fuzz every parser for FUZZ each
-	@set -e; for p in $$($(GO) list -tags $(TAGS) ./...); do \
-	  for f in $$($(GO) test -tags $(TAGS) -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
-	    echo "$$p $$f"; $(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZ) $$p; done; done
+fuzz: ## Fuzz every parser, FUZZ seconds in all
+	@set -e; list=$$(for p in $$($(GO) list -tags $(TAGS) ./...); do \
+	    $(GO) test -tags $(TAGS) -list '^Fuzz' $$p | sed -n "s|^Fuzz|$$p Fuzz|p"; done); \
+	  n=$$(echo "$$list" | wc -l); each=$$(( $(FUZZ) / n )); \
+	  echo "$$n targets, $$each s each"; \
+	  echo "$$list" | while read p f; do echo "$$p $$f"; \
+	    $(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $${each}s $$p; done
 
 bench: ## Run the benchmarks
 	$(GO) test -tags $(TAGS) -run '^$$' -bench . -benchmem ./...
