@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -19,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go/logging"
 )
 
 // Settings says how to reach one service. Zero fields take the SDK's defaults: the
@@ -44,7 +46,10 @@ func Load(ctx context.Context, s Settings) (aws.Config, error) {
 	if err != nil {
 		return aws.Config{}, err
 	}
-	opts := []func(*config.LoadOptions) error{config.WithHTTPClient(httpClient(s.Connections))}
+	opts := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(httpClient(s.Connections)),
+		config.WithLogger(logging.Nop{}), // what matters comes back as an error
+	}
 	if s.Region != "" {
 		opts = append(opts, config.WithRegion(s.Region))
 	}
@@ -83,6 +88,15 @@ func Load(ctx context.Context, s Settings) (aws.Config, error) {
 		cfg.BaseEndpoint = aws.String(s.Endpoint)
 	}
 	return cfg, nil
+}
+
+// Explain adds what to do to an error of a call that found no credentials; any
+// other error is returned as it is.
+func Explain(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "get credentials:") {
+		return err
+	}
+	return fmt.Errorf("no usable AWS credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID, name a role in the document, or run where the machine has one: %w", err)
 }
 
 func isLoopback(endpoint string) (bool, error) {

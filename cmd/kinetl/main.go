@@ -108,7 +108,10 @@ Exit codes: 0 done or drained, 1 failed, 2 documents or flags, 3 surroundings
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit(exitDocuments, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.AddCommand(demoCommand(), queryCommand(), versionCommand())
+	root.AddCommand(
+		demoCommand(), initCommand(), checkCommand(), runCommand(), statusCommand(), shardsCommand(),
+		positionCommand(), incidentsCommand(), queryCommand(), schemaCommand(), versionCommand(),
+	)
 	return root
 }
 

@@ -67,15 +67,26 @@ func (p *progress) show(done <-chan struct{}) {
 	for {
 		select {
 		case <-tick.C:
-			p.draw()
+			if p.any() {
+				p.draw()
+			}
 		case <-done:
-			p.draw()
-			if p.terminal {
-				fmt.Fprintln(p.out)
+			if p.any() {
+				p.draw()
+				if p.terminal {
+					fmt.Fprintln(p.out)
+				}
 			}
 			return
 		}
 	}
+}
+
+// any reports whether there is anything to show.
+func (p *progress) any() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lag) > 0 || p.records > 0
 }
 
 func (p *progress) draw() {

@@ -29,15 +29,15 @@ func versionCommand() *cobra.Command {
 	return cmd
 }
 
-type build struct {
+type buildFacts struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision"`
 	Go       string `json:"go"`
 	DuckDB   string `json:"duckdb_rows"`
 }
 
-func buildInfo() build {
-	b := build{Version: version, Revision: "unknown revision", DuckDB: "append"}
+func buildInfo() buildFacts {
+	b := buildFacts{Version: version, Revision: "unknown revision", DuckDB: "append"}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

@@ -19,12 +19,18 @@ type column struct {
 	hasDefault bool
 	primary    bool
 	generated  bool
+
+	pendingJSON bool // holds JSON as text until the next Prepare; see widen
 }
 
 // classComment prefixes the class in the column's comment. The class is kept there
 // because the type does not tell it: BIGINT may be int53 or int64, VARCHAR a string
 // or a number. COMMENT is transactional and survives ALTER TYPE.
 const classComment = "kinetl: "
+
+// jsonComment marks a text column whose values are JSON already and whose type is
+// about to be.
+const jsonComment = classComment + "json, as text so far"
 
 // generatedNative stands for the type of a generated column, which takes no value.
 const generatedNative = "GENERATED"
@@ -48,6 +54,7 @@ func (t *tx) columns(ctx context.Context, table string) ([]column, error) {
 		c.notNull, c.hasDefault = !nullable, standard.Valid
 		guarded = guarded || c.notNull
 		c.Class, c.Cap, c.Native = classOf(c.typ, comment.String)
+		c.pendingJSON = comment.String == jsonComment && c.typ == "VARCHAR"
 		out = append(out, c)
 		return nil
 	}, `SELECT schema_name, table_name, column_name, data_type, comment, column_default, is_nullable
@@ -160,6 +167,9 @@ var decimalType = regexp.MustCompile(`^DECIMAL\((\d+),(\d+)\)$`)
 // it is a cap.
 func classOf(typ, comment string) (class kinetl.Class, cap bool, native string) {
 	if name, ours := strings.CutPrefix(comment, classComment); ours {
+		if comment == jsonComment && typ == "VARCHAR" {
+			return kinetl.JSON, false, typ
+		}
 		if class, ok := kinetl.ParseClass(name); ok && typeOf(class) == typ {
 			return class, false, ""
 		}

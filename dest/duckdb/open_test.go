@@ -23,6 +23,9 @@ const holdEnv = "KINETL_TEST_HOLD_DUCKDB"
 // TestMain lets the test binary be the other process: one that holds a file, or one
 // that is killed.
 func TestMain(m *testing.M) {
+	if path := os.Getenv(replayEnv); path != "" {
+		os.Exit(widenAndDie(path, os.Getenv(phaseEnv)))
+	}
 	if path := os.Getenv(dieEnv); path != "" {
 		os.Exit(commitAndDie(path, os.Getenv(phaseEnv)))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/kinetl/kinetl"
 )
@@ -39,6 +40,12 @@ func textPart(after, through kinetl.Position, schema kinetl.Schema, rows ...[]an
 				b.Field(c).(*array.StringBuilder).Append(v)
 			case int:
 				b.Field(c).(*array.Int64Builder).Append(int64(v))
+			case bool:
+				b.Field(c).(*array.BooleanBuilder).Append(v)
+			case float64:
+				b.Field(c).(*array.Float64Builder).Append(v)
+			case decimal128.Num:
+				b.Field(c).(*array.Decimal128Builder).Append(v)
 			}
 		}
 	}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kinetl/kinetl"
+	"github.com/kinetl/kinetl/config"
+	"github.com/kinetl/kinetl/lease"
+	"github.com/kinetl/kinetl/lease/sqlitelease"
+)
+
+// The commands of this file look at the lease store only: DuckDB lets no second
+// process in (R32), and a look must not disturb a run.
+
+// shardState is a shard as the lease store knows it.
+type shardState struct {
+	Application string           `json:"application"`
+	Stream      string           `json:"stream"`
+	Shard       string           `json:"shard"`
+	Parents     []string         `json:"parents,omitempty"`
+	State       string           `json:"state"` // waiting, reading, free, finished, halted
+	Owner       string           `json:"owner,omitempty"`
+	Table       string           `json:"table,omitempty"`
+	Position    string           `json:"position"`
+	SubSequence uint64           `json:"sub_sequence,omitempty"`
+	CaughtUp    *time.Time       `json:"caught_up,omitempty"`
+	LagSeconds  *float64         `json:"lag_seconds,omitempty"` // since the shard was last known to be read to its tip
+	Incident    *json.RawMessage `json:"incident,omitempty"`
+}
+
+// readState reads the lease stores of the documents' pipelines.
+func readState(ctx context.Context, files []string) ([]shardState, error) {
+	set, err := loadResolved(files, "")
+	if err != nil {
+		return nil, err
+	}
+	var out []shardState
+	for _, plan := range set.Pipelines() {
+		if plan.Pipeline.Spec.Leases.Store != "sqlite" {
+			return nil, exit(exitDocuments, fmt.Errorf("pipeline %s: this version reads lease stores of kind sqlite only", plan.Pipeline.Metadata.Name))
+		}
+		leases, err := readLeases(ctx, plan)
+		if err != nil {
+			return nil, exit(exitSurroundings, fmt.Errorf("pipeline %s: %w", plan.Pipeline.Metadata.Name, err))
+		}
+		out = append(out, states(plan.Pipeline.Spec.Application, leases, time.Now())...)
+	}
+	return out, nil
+}
+
+func readLeases(ctx context.Context, plan config.Plan) ([]lease.Lease, error) {
+	store, err := sqlitelease.OpenReader(plan.Pipeline.Spec.Leases.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	return store.List(ctx)
+}
+
+func states(application string, leases []lease.Lease, now time.Time) []shardState {
+	open := map[string]bool{}
+	for _, l := range leases {
+		open[l.Key] = !l.Ended()
+	}
+	out := make([]shardState, 0, len(leases))
+	for _, l := range leases {
+		key := strings.Split(l.Key, ":")
+		s := shardState{
+			Application: application, Stream: key[1], Shard: key[len(key)-1], Parents: l.Parents,
+			State: "free", Table: l.Sink.Table, Position: l.Checkpoint, SubSequence: l.Sub,
+		}
+		if !l.Start.IsZero() && lease.IsSentinel(l.Checkpoint) {
+			s.Position += " " + l.Start.Format(time.RFC3339)
+		}
+		if l.Owner != "" && !l.OwnerGone {
+			s.State, s.Owner = "reading", l.Owner
+		}
+		for _, p := range l.Parents {
+			if open[lease.Group(l.Key)+p] {
+				s.State = "waiting"
+			}
+		}
+		if !l.CaughtUp.IsZero() && !l.Ended() {
+			at, lag := l.CaughtUp, now.Sub(l.CaughtUp).Seconds()
+			s.CaughtUp, s.LagSeconds = &at, &lag
+		}
+		switch {
+		case l.Ended():
+			s.State, s.Owner = "finished", ""
+		case l.Incident != "":
+			raw := json.RawMessage(l.Incident)
+			s.State, s.Incident = "halted", &raw
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// stateCommand makes a command that shows what the lease stores say.
+func stateCommand(use, short, long, example string, show func(io.Writer, []shardState, bool) error) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example, Args: needFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, err := readState(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			return show(cmd.OutOrStdout(), all, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return cmd
+}
+
+func statusCommand() *cobra.Command {
+	return stateCommand("status FILE...", "Say how far each pipeline is", `Says how far each pipeline of the documents is: shards by state, workers, and how
+long ago the last of the shards was known to be read to its tip. It looks at the
+lease store only, so it works beside a run.`, "  kinetl status pipeline.yaml", showStatus)
+}
+
+func shardsCommand() *cobra.Command {
+	return stateCommand("shards FILE...", "List shards: lineage, state, owner, position, lag", "", "  kinetl shards pipeline.yaml\n  kinetl shards --json pipeline.yaml", showShards)
+}
+
+func positionCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "position", Short: "Look at positions in shards", Example: "  kinetl position show pipeline.yaml"}
+	cmd.AddCommand(stateCommand("show FILE...", "Show through which record each shard is stored", `Shows the checkpoint of each shard: the sequence number and sub-sequence number
+through which its table durably holds it. The table's own watermark is at or
+beyond it, never behind.`, "  kinetl position show pipeline.yaml", showPositions))
+	return cmd
+}
+
+func incidentsCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "incidents", Short: "Look at conditions that need a person", Example: "  kinetl incidents list pipeline.yaml"}
+	cmd.AddCommand(stateCommand("list FILE...", "List open incidents", `Lists the open incidents. An incident halts its shard and the shards that
+descend from it; everything else goes on.`, "  kinetl incidents list pipeline.yaml", showIncidents))
+	return cmd
+}
+
+// status is one pipeline in short.
+type status struct {
+	Application string         `json:"application"`
+	Shards      map[string]int `json:"shards"` // by state
+	Workers     int            `json:"workers"`
+	LagSeconds  *float64       `json:"lag_seconds"` // of the shard that is furthest behind; null: some shard was never caught up
+	Incidents   int            `json:"incidents"`
+}
+
+func summarize(all []shardState) []status {
+	var out []status
+	workers := map[string]bool{}
+	for i, s := range all {
+		if i == 0 || all[i-1].Application != s.Application {
+			zero := 0.0
+			out = append(out, status{Application: s.Application, Shards: map[string]int{}, LagSeconds: &zero})
+			clear(workers)
+		}
+		st := &out[len(out)-1]
+		st.Shards[s.State]++
+		if s.Owner != "" {
+			workers[s.Owner] = true
+			st.Workers = len(workers)
+		}
+		if s.Incident != nil {
+			st.Incidents++
+		}
+		switch {
+		case s.State == "finished" || st.LagSeconds == nil:
+		case s.LagSeconds == nil:
+			st.LagSeconds = nil
+		default:
+			lag := max(*st.LagSeconds, *s.LagSeconds)
+			st.LagSeconds = &lag
+		}
+	}
+	return out
+}
+
+func showStatus(out io.Writer, all []shardState, asJSON bool) error {
+	list := summarize(all)
+	if asJSON {
+		return json.NewEncoder(out).Encode(list)
+	}
+	return table(out, "APPLICATION\tREADING\tFREE\tWAITING\tFINISHED\tHALTED\tWORKERS\tBEHIND", func(w io.Writer) {
+		for _, s := range list {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", s.Application, s.Shards["reading"], s.Shards["free"],
+				s.Shards["waiting"], s.Shards["finished"], s.Shards["halted"], s.Workers, behind(s.LagSeconds))
+		}
+	})
+}
+
+func showShards(out io.Writer, all []shardState, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(all)
+	}
+	return table(out, "STREAM\tSHARD\tPARENTS\tSTATE\tOWNER\tPOSITION\tBEHIND", func(w io.Writer) {
+		for _, s := range all {
+			lag := behind(s.LagSeconds)
+			if s.State == "finished" {
+				lag = "-"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Stream, s.Shard, dash(strings.Join(s.Parents, "+")), s.State, dash(s.Owner), place(s), lag)
+		}
+	})
+}
+
+func showPositions(out io.Writer, all []shardState, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(all)
+	}
+	return table(out, "STREAM\tSHARD\tTABLE\tPOSITION", func(w io.Writer) {
+		for _, s := range all {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Stream, s.Shard, dash(s.Table), place(s))
+		}
+	})
+}
+
+func showIncidents(out io.Writer, all []shardState, asJSON bool) error {
+	incidents := []kinetl.Incident{}
+	for _, s := range all {
+		var inc kinetl.Incident
+		if s.Incident != nil && json.Unmarshal(*s.Incident, &inc) == nil {
+			incidents = append(incidents, inc)
+		}
+	}
+	if asJSON {
+		return json.NewEncoder(out).Encode(incidents)
+	}
+	if len(incidents) == 0 {
+		fmt.Fprintln(out, "no open incidents")
+		return nil
+	}
+	return table(out, "ID\tKIND\tSHARD\tSINCE\tWHAT", func(w io.Writer) {
+		for _, i := range incidents {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.ID, i.Kind, i.Shard, i.At.Format(time.RFC3339), i.Detail)
+		}
+	})
+}
+
+// table prints aligned columns under a heading.
+func table(out io.Writer, heading string, rows func(io.Writer)) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, heading)
+	rows(w)
+	return w.Flush()
+}
+
+func place(s shardState) string {
+	if s.SubSequence > 0 {
+		return fmt.Sprintf("%s.%d", s.Position, s.SubSequence)
+	}
+	return s.Position
+}
+
+func behind(lag *float64) string {
+	if lag == nil {
+		return "never caught up"
+	}
+	return time.Duration(*lag * float64(time.Second)).Round(time.Second).String()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
