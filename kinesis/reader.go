@@ -19,9 +19,11 @@ const (
 	callsPerSecond = 5                      // GetRecords per shard. Source: Kinesis quotas
 	idlePause      = time.Second            // between calls on a shard that stays at its tip
 	maxBackoff     = 10 * time.Second       // after calls that failed again and again
+	maxFailures    = 16                     // in a row, some 90 s, before they are reported
 	maxLimit       = 10_000                 // records per call. Source: GetRecords
 	firstLimit     = 500                    // records of the first call
-	pageTarget     = 4 << 20                // bytes that a page should have at most
+	shardRate      = 2_000_000              // bytes a second that a shard gives. Source: Kinesis quotas
+	decodeFactor   = 3                      // memory of a call, in bytes per byte of data: the answer in base64, and its decoding
 	idlePageBytes  = 4 << 10                // reserved for a page that will probably be empty
 	emptiesToIdle  = 5                      // pages without records until the pause is the idle one
 	firstBackoff   = 200 * time.Millisecond // after the first call that failed
@@ -69,7 +71,19 @@ func (r *reader) Ready(ctx context.Context) (int64, error) {
 	if r.empties > 0 {
 		return idlePageBytes, nil
 	}
-	return max(idlePageBytes, min(int64(r.limit)*r.average, 2*pageTarget)), nil
+	return decodeFactor * max(idlePageBytes, min(int64(r.limit)*r.average, 2*r.pageTarget())), nil
+}
+
+// pageTarget is the bytes that a page should have at most: what the shard gives
+// between two calls, and a quarter more to catch up. Larger pages would be no
+// faster and take more memory.
+func (r *reader) pageTarget() int64 {
+	return int64(shardRate * 1.25 * r.interval().Seconds())
+}
+
+// interval is the time between two calls.
+func (r *reader) interval() time.Duration {
+	return time.Duration(float64(time.Second) / (callsPerSecond * r.source.opts.ReadShare))
 }
 
 // Close does nothing: a poll leaves nothing open.
@@ -252,8 +266,11 @@ func (r *reader) bear(ctx context.Context, err error) error {
 			return err
 		}
 	}
-	wait := min(firstBackoff<<min(r.failures, 10), maxBackoff)
 	r.failures++
+	if r.failures > maxFailures {
+		return fmt.Errorf("read %s after %s, %d times in a row: %w", r.id, r.after, r.failures, err)
+	}
+	wait := min(firstBackoff<<min(r.failures-1, 10), maxBackoff)
 	r.nextCall = time.Now().Add(wait/2 + rand.N(wait/2))
 	return nil
 }
@@ -277,12 +294,12 @@ func (r *reader) pause(ctx context.Context) error {
 // adapt sets the time and the size of the next call by what this one brought.
 func (r *reader) adapt(page wirePage) {
 	n := int64(len(page.records))
-	wait := time.Duration(float64(time.Second) / (callsPerSecond * r.source.opts.ReadShare))
+	wait := r.interval()
 	if n > 0 {
 		r.empties = 0
 		r.average = max(page.bytes/n+1, r.average*7/8, 1)
 		// A shard gives 2 MB a second; asking sooner after a large page only throttles.
-		wait = max(wait, time.Duration(page.bytes)*time.Second/(2_000_000))
+		wait = max(wait, time.Duration(page.bytes)*time.Second/shardRate)
 	} else if page.lag == 0 {
 		r.empties++
 		if r.empties >= emptiesToIdle {
@@ -295,7 +312,7 @@ func (r *reader) adapt(page wirePage) {
 			wait = 20 * time.Millisecond
 		}
 	}
-	fits := min(max(pageTarget/r.average, 1), maxLimit)
+	fits := min(max(r.pageTarget()/r.average, 1), maxLimit)
 	if n >= int64(r.limit) {
 		fits = min(fits, 4*int64(r.limit))
 	} else if n == 0 && page.lag == 0 {

@@ -294,13 +294,28 @@ func TestBackOffLeavesOtherShardsAlone(t *testing.T) {
 	})
 }
 
+// A shard whose calls fail again and again says so, instead of repeating them in
+// silence for ever.
+func TestLastingFailureIsReported(t *testing.T) {
+	in(t, kinesistest.Options{}, func(t *testing.T, srv *kinesistest.Server, s *Source) {
+		check(t, srv.CreateStream("s", 1))
+		srv.Fault(kinesistest.Fault{Op: "GetRecords", Do: kinesistest.Fail(500, "InternalFailure", "try again")})
+		r := open(t, s, shard0, oldest)
+		began := time.Now()
+		_, err := next(t.Context(), r)
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), shard0) || took < time.Minute || took > 3*time.Minute {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
+}
+
 // K36: a stop ends the wait of a shard that backs off.
 func TestStopDuringBackOff(t *testing.T) {
 	in(t, kinesistest.Options{}, func(t *testing.T, srv *kinesistest.Server, s *Source) {
 		check(t, srv.CreateStream("s", 1))
 		srv.Fault(kinesistest.Fault{Op: "GetRecords", Do: kinesistest.Throttle()})
 		r := open(t, s, shard0, oldest)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		if _, err := next(ctx, r); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)

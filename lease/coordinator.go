@@ -77,7 +77,7 @@ func (c *Coordinator) Step(now time.Time, leases []Lease, listing Listing, held 
 	for _, l := range forgotten(leases, listing.Shards) {
 		actions = append(actions, Action{Delete, l})
 	}
-	return append(actions, c.balance(now, leases, held)...)
+	return append(actions, c.balance(now, known(readable(leases), listing.Shards), held)...)
 }
 
 // observe notes when each row changed, on this worker's own clock. Clocks of other
@@ -100,8 +100,7 @@ func (c *Coordinator) expired(now time.Time, l Lease) bool {
 
 // balance takes what nobody holds up to this worker's share, and steals only when
 // there is nothing free and another worker has more than its share.
-func (c *Coordinator) balance(now time.Time, leases []Lease, held []string) []Action {
-	ready := readable(leases)
+func (c *Coordinator) balance(now time.Time, ready []Lease, held []string) []Action {
 	var free []Lease
 	mine, total := 0, 0
 	others := map[string][]Lease{}
@@ -200,6 +199,20 @@ func readable(leases []Lease) []Lease {
 		}
 	}
 	return ready
+}
+
+// known leaves out the leases of streams that are not listed: deleted, or created
+// anew. Nobody can read them, and as part of a share they would keep a worker from
+// what it can read. Without a listing all are known.
+func known(leases []Lease, shards []Shard) []Lease {
+	if len(shards) == 0 {
+		return leases
+	}
+	streams := map[string]bool{}
+	for _, s := range shards {
+		streams[s.Group] = true
+	}
+	return slices.DeleteFunc(leases, func(l Lease) bool { return !streams[Group(l.Key)] })
 }
 
 // Group is the part of a lease key that the shards of one stream share.

@@ -1,7 +1,6 @@
 package kinesistest
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ const (
 // request is one call on its way through the server.
 type request struct {
 	Call
-	ctx      context.Context
+	gone     <-chan struct{} // closed when the client hangs up
 	protocol protocol
 	body     []byte
 	do       Action
@@ -41,7 +40,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "kinesis test server,", s.opts.Region)
 		return
 	}
-	q := &request{ctx: r.Context(), now: s.now()}
+	q := &request{gone: r.Context().Done(), now: s.now()}
 	h := w.Header()
 	h.Set("Date", q.now.UTC().Format(http.TimeFormat))
 	h.Set("X-Amzn-Requestid", requestID())
@@ -172,7 +171,7 @@ func serve[In, Out any](s *Server, q *request, op func(*request, *In) (Out, erro
 	}
 	q.do = s.faults.strike(&q.Call)
 	if q.do.delay > 0 {
-		s.pause(q.ctx, q.do.delay)
+		s.pause(q.gone, q.do.delay)
 		q.now = s.now()
 	}
 	if q.do.fail != nil {

@@ -1,7 +1,6 @@
 package kinesistest
 
 import (
-	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -115,7 +114,7 @@ func (a *armed) meets(c *Call) bool {
 }
 
 // pause waits out a delay.
-func (s *Server) pause(ctx context.Context, d time.Duration) {
+func (s *Server) pause(gone <-chan struct{}, d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -123,7 +122,7 @@ func (s *Server) pause(ctx context.Context, d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-ctx.Done():
+	case <-gone:
 	case <-s.closing:
 	}
 }

@@ -14,11 +14,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,10 +65,35 @@ func Kinesalite(t testing.TB) (endpoint string) {
 	return start(t, cmd, port, "/")
 }
 
-// install returns the folder that holds the files of npm/ and node_modules. Test
-// binaries run side by side, so each installs into a folder of its own and the
-// first to finish renames it into place.
+// Package installs one package of npm, pinned, and returns its folder. Its scripts
+// are not run.
+func Package(t testing.TB, name, version string) (dir string) {
+	t.Helper()
+	manifest := fmt.Sprintf(`{"private":true,"dependencies":{%q:%q}}`, name, version)
+	dir = installFiles(t, name, name+" "+version, map[string][]byte{"package.json": []byte(manifest)})
+	return filepath.Join(dir, "node_modules", name)
+}
+
+// install returns the folder that holds the files of npm/ and node_modules.
 func install(t testing.TB, what string) string {
+	t.Helper()
+	entries, err := files.ReadDir("npm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents := map[string][]byte{}
+	for _, e := range entries {
+		if contents[e.Name()], err = files.ReadFile("npm/" + e.Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return installFiles(t, "kinesis", what, contents)
+}
+
+// installFiles returns a folder that holds the files, a package.json among them, and
+// node_modules. Test binaries run side by side, so each installs into a folder of
+// its own and the first to finish renames it into place.
+func installFiles(t testing.TB, prefix, what string, contents map[string][]byte) string {
 	t.Helper()
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -78,18 +105,10 @@ func install(t testing.TB, what string) string {
 		t.Fatal(err)
 	}
 	hash := sha256.New()
-	entries, err := files.ReadDir("npm")
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range slices.Sorted(maps.Keys(contents)) {
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(contents[name]), contents[name])
 	}
-	for _, e := range entries {
-		b, err := files.ReadFile("npm/" + e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(hash, "%s %d\n%s", e.Name(), len(b), b)
-	}
-	dir := filepath.Join(cache, "kinesis-"+hex.EncodeToString(hash.Sum(nil)[:6]))
+	dir := filepath.Join(cache, prefix+"-"+hex.EncodeToString(hash.Sum(nil)[:6]))
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}
@@ -98,12 +117,8 @@ func install(t testing.TB, what string) string {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(temp)
-	for _, e := range entries {
-		b, err := files.ReadFile("npm/" + e.Name())
-		if err == nil {
-			err = os.WriteFile(filepath.Join(temp, e.Name()), b, 0o644)
-		}
-		if err != nil {
+	for name, text := range contents {
+		if err := os.WriteFile(filepath.Join(temp, name), text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
