@@ -115,8 +115,14 @@ func (t *table) commit(ctx context.Context, batch []*pending) {
 		if err == nil {
 			report, err = t.dest.Commit(ctx, t.name, parts)
 		}
+		for _, p := range parts {
+			if p.Rows != nil {
+				p.Rows.Release() // those of conform; the batch keeps its own
+			}
+		}
 		var changed *SchemaChangedError
 		var rejected *RejectedError
+		var broken *BrokenError
 		switch {
 		case err == nil:
 			t.settle(batch, report, time.Since(started))
@@ -131,6 +137,9 @@ func (t *table) commit(ctx context.Context, batch []*pending) {
 		case errors.As(err, &rejected):
 			batch = t.without(batch, rejected)
 			continue
+		case errors.As(err, &broken):
+			t.land(batch, &fatalError{err})
+			return
 		}
 		t.observe.emit(Event{Kind: EventRetrying, Table: t.name, Reason: "committing", Err: err})
 		if !pause(ctx, backoff(attempt)) {
@@ -157,6 +166,9 @@ func (t *table) conform(ctx context.Context, batch *[]*pending) ([]Part, error) 
 	for _, p := range *batch {
 		part := p.part
 		err := misfit[part.Shard]
+		if err == nil && part.Rows != nil && t.changes == Refuse {
+			err = dropsEmpty(part.Schema, schema)
+		}
 		if err == nil && part.Rows != nil {
 			part.Rows, part.Schema, err = Conform(part.Rows, part.Schema, schema)
 		}
@@ -169,6 +181,19 @@ func (t *table) conform(ctx context.Context, batch *[]*pending) ([]Part, error) 
 	}
 	*batch = fit
 	return parts, nil
+}
+
+// dropsEmpty refuses a batch that was sealed with a column of scalars where the
+// table has come to have one of JSON or text: {} and [] beside the scalars became
+// NULL in it, and the table would have kept them.
+func dropsEmpty(batch, table Schema) error {
+	for _, c := range batch {
+		i := table.Index(c.Name)
+		if i >= 0 && holdsEmpty(table[i].Class) && !holdsEmpty(c.Class) && c.Class.Kind() != KindFixed {
+			return fmt.Errorf("column %q is %s, was %s", c.Name, table[i].Class, c.Class)
+		}
+	}
+	return nil
 }
 
 // prepare makes the table hold at least the columns of want. It asks the
@@ -284,14 +309,16 @@ func (f *flight) land(err error) {
 	}
 }
 
+// idle reports whether all parts are durable. Parts that came to nothing are not,
+// though none is in flight any more.
 func (f *flight) idle() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.out == 0
+	return f.out == 0 && f.err == nil
 }
 
 func (f *flight) state() (idle, landed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.out == 0, f.landed, f.err
+	return f.out == 0 && f.err == nil, f.landed, f.err
 }

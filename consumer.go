@@ -19,6 +19,7 @@ type Consumer struct {
 	Source Source
 	Leases lease.Store
 	Config ConsumerConfig
+	until  time.Time // what arrived then or later is not read; zero: all is
 }
 
 // ConsumerConfig configures a Consumer. Zero fields take the defaults named.
@@ -45,13 +46,6 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	return c
 }
 
-// HaltedError is returned by a run with Once whose remaining shards wait for a person.
-type HaltedError struct{ Incidents []Incident }
-
-func (e *HaltedError) Error() string {
-	return fmt.Sprintf("%d shard(s) are halted by an open incident, the first: %s", len(e.Incidents), e.Incidents[0].Detail)
-}
-
 // LeaseKey is the key of a shard's lease: account, stream name, creation time and
 // shard id, as KCL writes it for applications that read several streams.
 func LeaseKey(s ShardID) string {
@@ -65,26 +59,36 @@ func LeaseKey(s ShardID) string {
 // Run calls fn once for every shard that this worker comes to hold, each call in a
 // goroutine of its own, and returns when all have returned. When ctx ends, shards
 // are asked to stop and their leases are released. A shard whose lease is lost has
-// its context cancelled with cause ErrLeaseLost; the others go on.
+// its context cancelled with cause ErrLeaseLost; the others go on. What fn returns
+// because its context ended is no failure.
 //
 // Run returns nil when ctx ended or, with Once, when everything was read; the
 // first error of an fn, which stops all; or an error of the first reading of leases
 // and shards. Later ones are reported as events and repeated.
-func (c *Consumer) Run(ctx context.Context, fn func(context.Context, *Shard) error) error {
+func (c *Consumer) Run(ctx context.Context, fn func(context.Context, *Shard) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &run{
-		Consumer: Consumer{c.Source, c.Leases, c.Config.withDefaults()},
+		Consumer: *c,
 		fn:       fn,
 		held:     map[string]*keeper{},
 		wake:     make(chan struct{}, 1),
-		started:  time.Now(),
+		goal:     time.Now(),
+	}
+	r.Config = c.Config.withDefaults()
+	if !c.until.IsZero() && c.until.Before(r.goal) {
+		r.goal = c.until
 	}
 	r.observe = observer(r.Config.Observe)
 	r.coordinator = lease.Coordinator{Worker: r.Config.Worker, Failover: r.Config.Failover, MaxLeases: r.Config.MaxLeases}
-	defer r.wg.Wait()
-	defer cancel()
+	defer func() {
+		cancel()
+		r.wg.Wait()
+		if err == nil {
+			err = r.failure() // of an fn that failed while it stopped
+		}
+	}()
 
-	for {
+	for ctx.Err() == nil {
 		done, err := r.sync(ctx)
 		if err := r.failure(); err != nil {
 			return err
@@ -93,7 +97,7 @@ func (c *Consumer) Run(ctx context.Context, fn func(context.Context, *Shard) err
 		case ctx.Err() != nil:
 			return nil
 		case done:
-			return r.halted(ctx)
+			return r.halted()
 		case err != nil && !r.synced:
 			return err
 		case err != nil:
@@ -101,6 +105,7 @@ func (c *Consumer) Run(ctx context.Context, fn func(context.Context, *Shard) err
 		}
 		r.pause(ctx)
 	}
+	return nil
 }
 
 // run is the state of one Run. The fields above mu belong to Run's goroutine.
@@ -111,10 +116,12 @@ type run struct {
 	coordinator lease.Coordinator
 	wg          sync.WaitGroup
 	wake        chan struct{} // a shard ended, was caught up, halted or failed
-	started     time.Time
+	goal        time.Time     // with Once, a shard that was caught up then or later is done
 	synced      bool
 	listing     Listing
 	listedAt    time.Time // on this worker's clock; zero: list again
+	fresh       bool      // listed after leases was read
+	opened      opened
 	leases      []lease.Lease
 
 	mu     sync.Mutex
@@ -153,7 +160,11 @@ func (r *run) sync(ctx context.Context) (done bool, err error) {
 		return false, fmt.Errorf("list leases: %w", err)
 	}
 	if err := r.list(ctx); err != nil {
-		return false, err
+		if !r.synced || ctx.Err() != nil {
+			return false, err
+		}
+		// The shards that are known go on: those of a worker that died can't wait.
+		r.observe.emit(Event{Kind: EventRetrying, Reason: "listing shards", Err: err})
 	}
 	start, listing, err := r.startAndShards(ctx)
 	if err != nil {
@@ -172,6 +183,7 @@ func (r *run) sync(ctx context.Context) (done bool, err error) {
 		r.poke() // what was created now can be taken at once
 		return false, nil
 	}
+	r.observe.emit(Event{Kind: EventSynced})
 	return r.Config.Once && r.complete(), nil
 }
 
@@ -179,7 +191,7 @@ func (r *run) sync(ctx context.Context) (done bool, err error) {
 func (r *run) list(ctx context.Context) error {
 	r.mu.Lock()
 	due := r.relist || r.listedAt.IsZero() || time.Since(r.listedAt) >= r.Config.Discovery
-	r.relist = false
+	r.relist, r.fresh = false, false
 	r.mu.Unlock()
 	if !due {
 		return nil
@@ -187,12 +199,10 @@ func (r *run) list(ctx context.Context) error {
 	at := time.Now()
 	listing, err := r.Source.Shards(ctx, time.Time{})
 	if err != nil {
-		r.mu.Lock()
-		r.relist = true
-		r.mu.Unlock()
+		r.listSoon()
 		return fmt.Errorf("list shards: %w", err)
 	}
-	r.listing, r.listedAt = listing, at
+	r.listing, r.listedAt, r.fresh = listing, at, true
 	return nil
 }
 
@@ -219,19 +229,29 @@ func (r *run) startAndShards(ctx context.Context) (lease.Start, lease.Listing, e
 			instant = l.Start
 		}
 	}
-	open, err := r.Source.Shards(ctx, instant)
-	if err != nil {
-		return start, out, fmt.Errorf("list shards open at %s: %w", instant.UTC().Format(time.RFC3339), err)
-	}
-	isOpen := map[string]bool{}
-	for _, s := range open.Shards {
-		isOpen[LeaseKey(s.ID)] = true
+	if !r.opened.instant.Equal(instant) || !r.opened.listed.Equal(r.listedAt) {
+		// Shards that were closed then never get a lease: without this memory each
+		// step would ask for them again.
+		answer, err := r.Source.Shards(ctx, instant)
+		if err != nil {
+			return start, out, fmt.Errorf("list shards open at %s: %w", instant.UTC().Format(time.RFC3339), err)
+		}
+		r.opened = opened{instant, r.listedAt, map[string]bool{}}
+		for _, s := range answer.Shards {
+			r.opened.keys[LeaseKey(s.ID)] = true
+		}
 	}
 	for i := range out.Shards {
-		out.Shards[i].OpenAtStart = isOpen[out.Shards[i].Key]
+		out.Shards[i].OpenAtStart = r.opened.keys[out.Shards[i].Key]
 	}
 	start.Instant = instant
 	return start, out, nil
+}
+
+// opened is the shards that were open at an instant, asked for with a listing.
+type opened struct {
+	instant, listed time.Time
+	keys            map[string]bool
 }
 
 func (r *run) heldKeys() []string {
@@ -244,8 +264,8 @@ func (r *run) heldKeys() []string {
 	return keys
 }
 
-// act does one action and reports whether it tried: a lease of a shard that is not
-// listed any more has nothing to read.
+// act does one action and reports whether it tried: a lease of a stream that is not
+// listed has nothing to read.
 func (r *run) act(ctx context.Context, a lease.Action) (bool, error) {
 	switch a.Kind {
 	case lease.Create:
@@ -253,8 +273,8 @@ func (r *run) act(ctx context.Context, a lease.Action) (bool, error) {
 	case lease.Delete:
 		return true, r.Leases.Delete(ctx, a.Lease)
 	}
-	info, ok := r.info(a.Lease.Key)
-	if !ok {
+	info, listed := r.info(a.Lease.Key)
+	if !listed && !r.left(info, a.Lease) {
 		return false, nil
 	}
 	attempt := time.Now()
@@ -264,17 +284,48 @@ func (r *run) act(ctx context.Context, a lease.Action) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	r.hold(ctx, info, got, attempt)
+	s := &Shard{Info: info, Parents: r.parents(info), Unlisted: !listed}
+	r.hold(ctx, s, got, attempt)
 	return true, nil
 }
 
-func (r *run) info(key string) (ShardInfo, bool) {
+// info is the shard of a lease. One that has left the listing is known by name, as
+// long as the listing has another of its stream.
+func (r *run) info(key string) (info ShardInfo, listed bool) {
+	group := lease.Group(key)
 	for _, s := range r.listing.Shards {
-		if LeaseKey(s.ID) == key {
+		switch k := LeaseKey(s.ID); {
+		case k == key:
 			return s, true
+		case lease.Group(k) == group:
+			info = ShardInfo{ID: s.ID.Sibling(key[len(group):]), Closed: true}
 		}
 	}
-	return ShardInfo{}, false
+	return info, false
+}
+
+// left reports whether a shard that is not in the listing has left its stream,
+// rather than come since: the listing may be older than the lease.
+func (r *run) left(info ShardInfo, l lease.Lease) bool {
+	if info.ID.Stream == "" {
+		return false
+	}
+	if !r.fresh {
+		r.listSoon()
+		return false
+	}
+	return r.listing.At.Sub(l.Created) > shortestRetention
+}
+
+// shortestRetention is how long a shard is listed at least. Source: the shortest
+// retention period of a Kinesis stream.
+const shortestRetention = 24 * time.Hour
+
+// listSoon makes the next sync list the shards.
+func (r *run) listSoon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.relist = true
 }
 
 // parents says what the table must know about the shard's parents (R8): those that
@@ -299,16 +350,18 @@ func (r *run) parents(info ShardInfo) []ParentClaim {
 }
 
 // hold runs fn for a lease just taken, and the keeper of its row beside it.
-func (r *run) hold(ctx context.Context, info ShardInfo, l lease.Lease, attempt time.Time) {
+func (r *run) hold(ctx context.Context, s *Shard, l lease.Lease, attempt time.Time) {
 	shardCtx, cancel := context.WithCancelCause(ctx)
 	k := newKeeper(r.Leases, l, r.Config.Failover, attempt, func() { cancel(ErrLeaseLost) })
 	k.changed = r.poke
-	k.watchTip = r.Config.Once
-	s := &Shard{Info: info, Parents: r.parents(info), keeper: k}
+	if r.Config.Once {
+		k.goal = r.goal
+	}
+	s.keeper = k
 	r.mu.Lock()
 	r.held[l.Key] = k
 	r.mu.Unlock()
-	r.observe.emit(Event{Kind: EventLeaseTaken, Shard: info.ID})
+	r.observe.emit(Event{Kind: EventLeaseTaken, Shard: s.Info.ID})
 
 	r.wg.Add(1)
 	go func() {
@@ -317,6 +370,9 @@ func (r *run) hold(ctx context.Context, info ShardInfo, l lease.Lease, attempt t
 		finished := make(chan error, 1)
 		go func() { finished <- r.fn(shardCtx, s) }()
 		err := k.run(ctx, finished)
+		if ended := shardCtx.Err(); ended != nil && (errors.Is(err, ended) || errors.Is(err, ErrLeaseLost)) {
+			err = nil
+		}
 		r.let(ctx, s, err)
 	}()
 }
@@ -325,7 +381,12 @@ func (r *run) hold(ctx context.Context, info ShardInfo, l lease.Lease, attempt t
 func (r *run) let(ctx context.Context, s *Shard, err error) {
 	var parent *UnfinishedParentError
 	if errors.As(err, &parent) {
-		err = r.reopen(ctx, parent)
+		if err = r.reopen(ctx, parent); err != nil {
+			// The shard is taken again, and asks again.
+			r.observe.emit(Event{Kind: EventRetrying, Shard: s.Info.ID, Reason: "reopening a parent", Err: err})
+			pause(ctx, backoff(4))
+			err = nil
+		}
 	}
 	kind := EventLeaseReleased
 	switch {
@@ -360,6 +421,7 @@ func (r *run) reopen(ctx context.Context, e *UnfinishedParentError) error {
 	next.Owner = ""
 	next.Checkpoint, next.Sub = checkpointOf(e.Through, l)
 	next.Sink.Position = string(e.Through)
+	next.CaughtUp = time.Time{} // that was the table as it was
 	if _, err := r.Leases.Update(ctx, l, next); err != nil && !errors.Is(err, lease.ErrLost) {
 		return fmt.Errorf("reopen shard %s: %w", e.Parent, err)
 	}
@@ -377,57 +439,4 @@ func (r *run) incident(ctx context.Context, l lease.Lease, inc Incident) error {
 		return fmt.Errorf("record incident of shard %s: %w", inc.Shard, err)
 	}
 	return nil
-}
-
-// complete reports whether every listed shard is finished, was caught up since the
-// start, or waits for a shard that is halted or paused (R25).
-func (r *run) complete() bool {
-	byKey := map[string]lease.Lease{}
-	for _, l := range r.leases {
-		byKey[l.Key] = l
-	}
-	r.mu.Lock()
-	paused := map[string]bool{}
-	for key, k := range r.held {
-		byKey[key] = k.lease()
-		paused[key] = k.isPaused()
-	}
-	stale := r.relist
-	r.mu.Unlock()
-	if stale {
-		return false // a shard ended since the listing: its children may not be in it
-	}
-	blocked := map[string]bool{}
-	for _, s := range r.listing.Shards { // parents are listed before their children
-		key := LeaseKey(s.ID)
-		l, ok := byKey[key]
-		halted := ok && l.Incident != ""
-		for _, p := range s.Parents {
-			halted = halted || blocked[lease.Group(key)+p]
-		}
-		blocked[key] = halted || paused[key]
-		if ok && !halted && !l.Ended() && l.CaughtUp.Before(r.started) {
-			return false
-		}
-	}
-	return true
-}
-
-// halted is the open incidents at the end of a run with Once.
-func (r *run) halted(ctx context.Context) error {
-	leases, err := r.Leases.List(ctx)
-	if err != nil {
-		return fmt.Errorf("list leases: %w", err)
-	}
-	var e HaltedError
-	for _, l := range leases {
-		var inc Incident
-		if l.Incident != "" && json.Unmarshal([]byte(l.Incident), &inc) == nil {
-			e.Incidents = append(e.Incidents, inc)
-		}
-	}
-	if len(e.Incidents) == 0 {
-		return nil
-	}
-	return &e
 }

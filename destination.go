@@ -58,7 +58,9 @@ type Claimed struct {
 
 // CommitReport says what became of the parts, per shard.
 type CommitReport struct {
-	Fenced map[ShardID]Position // shards of which nothing was stored, with the watermark found (empty: no row)
+	// Fenced is the shards of which a part, and all later ones, were not stored, with
+	// the watermark found (empty: no row). Parts before it may have been.
+	Fenced map[ShardID]Position
 }
 
 // Move is one watermark to set.

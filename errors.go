@@ -10,9 +10,6 @@ import (
 // worker or could not be renewed in time.
 var ErrLeaseLost = errors.New("lease lost")
 
-// ErrStopping is the cause of a shard's context when the program was asked to stop.
-var ErrStopping = errors.New("stopping")
-
 // FencedError: the table's watermark is not where this worker left it; another
 // worker has the shard. The loop re-opens at the watermark, if it still holds the lease.
 type FencedError struct {
@@ -90,6 +87,17 @@ type MovedError struct {
 func (e *MovedError) Error() string {
 	return fmt.Sprintf("%s: watermark in table %s is %s, not %s: it moved meanwhile, look again", e.Shard, e.Table, e.Stored, e.Wanted)
 }
+
+// BrokenError: this process can't use the destination any more, whatever it tries.
+// The run ends; the next one goes on from the watermarks.
+type BrokenError struct{ Cause error }
+
+func (e *BrokenError) Error() string {
+	return "the destination can't be used any more by this process, start it again: " + e.Cause.Error()
+}
+
+// Unwrap is the destination's own error.
+func (e *BrokenError) Unwrap() error { return e.Cause }
 
 // GoneError: the shard's stream was deleted, or created anew under its old name.
 type GoneError struct{ Shard ShardID }

@@ -6,6 +6,7 @@ import "time"
 type EventKind string
 
 const (
+	EventSynced        EventKind = "synced"         // leases and shards were read and nothing is left to do; comes even when there is nothing to hold
 	EventLeaseTaken    EventKind = "lease_taken"    // this worker reads the shard from now on
 	EventLeaseLost     EventKind = "lease_lost"     // another worker has it, or renewal failed for too long
 	EventLeaseReleased EventKind = "lease_released" // clean hand-back

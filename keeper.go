@@ -15,7 +15,10 @@ import (
 type Shard struct {
 	Info    ShardInfo
 	Parents []ParentClaim // what a destination must know of the shard's parents before it begins
-	keeper  *keeper
+	// Unlisted: the service no longer lists the shard. Nothing can be read of it;
+	// its function finds out whether it was finished in time (R26).
+	Unlisted bool
+	keeper   *keeper
 }
 
 // Lease is the row as this worker would write it next.
@@ -33,12 +36,14 @@ func (s *Shard) Checkpoint(p Position, sink lease.Sink) {
 // CaughtUp notes that everything that the shard held at instant t is durable. It
 // does no I/O.
 func (s *Shard) CaughtUp(t time.Time) {
+	reached := false
 	s.keeper.edit(func(l *lease.Lease) {
 		if t.After(l.CaughtUp) {
+			reached = l.CaughtUp.Before(s.keeper.goal) && !t.Before(s.keeper.goal)
 			l.CaughtUp = t
 		}
 	})
-	if s.keeper.watchTip {
+	if reached {
 		s.keeper.changed()
 	}
 }
@@ -87,9 +92,9 @@ func checkpointOf(p Position, l lease.Lease) (string, uint64) {
 type keeper struct {
 	store    lease.Store
 	failover time.Duration
-	lost     func() // cancels the shard's context
-	changed  func() // tells the consumer that something worth a look happened
-	watchTip bool   // a caught-up instant is worth a look
+	lost     func()    // cancels the shard's context
+	changed  func()    // tells the consumer that something worth a look happened
+	goal     time.Time // having been caught up then or later is worth a look; zero: never
 	requests chan chan error
 
 	mu      sync.Mutex
@@ -157,7 +162,7 @@ func (k *keeper) flush(ctx context.Context) error {
 func (k *keeper) run(ctx context.Context, finished <-chan error) error {
 	// Writing goes on while the program drains, after ctx has ended.
 	ctx = context.WithoutCancel(ctx)
-	renew := time.NewTimer(k.failover / 3)
+	renew := time.NewTimer(k.renewal(nil))
 	defer renew.Stop()
 	for {
 		select {
@@ -175,12 +180,19 @@ func (k *keeper) run(ctx context.Context, finished <-chan error) error {
 	}
 }
 
-// renewal is when to write next.
+// renewal is how long to wait before the next write: until a third of the failover
+// time has passed since the start of the last one that got through, or less after
+// one that failed, and never beyond the life of the lease.
 func (k *keeper) renewal(err error) time.Duration {
-	if err == nil || k.isLost() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.gone:
 		return k.failover / 3
+	case err == nil:
+		return time.Until(k.trust) - k.failover*2/3
 	}
-	return k.failover / 12
+	return min(k.failover/12, time.Until(k.trust))
 }
 
 // write stores what is to be stored.
@@ -200,17 +212,16 @@ func (k *keeper) write(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case errors.Is(err, ErrLeaseLost), err != nil && !time.Now().Before(trust):
+	if err == nil {
+		k.stored, k.next.Counter, k.unknown = got, got.Counter, false
+		k.trust = attempt.Add(k.failover)
+	}
+	if errors.Is(err, ErrLeaseLost) || !time.Now().Before(k.trust) {
 		k.gone = true
 		k.lost()
 		return ErrLeaseLost
-	case err != nil:
-		return err
 	}
-	k.stored, k.next.Counter, k.unknown = got, got.Counter, false
-	k.trust = attempt.Add(k.failover)
-	return nil
+	return err
 }
 
 // lookUp finds out what became of a write that returned an error. A worker id is
@@ -231,7 +242,7 @@ func (k *keeper) lookUp(ctx context.Context, old, next lease.Lease, cause error)
 		return lease.Lease{}, ErrLeaseLost
 	case row.Counter == old.Counter:
 		return lease.Lease{}, cause
-	case !unknown && errors.Is(cause, lease.ErrLost):
+	case errors.Is(cause, lease.ErrLost) && (!unknown || row.Incident != old.Incident && row.Incident != next.Incident):
 		// An operator resolved an incident: start over with what the row says.
 		return lease.Lease{}, ErrLeaseLost
 	}

@@ -2,6 +2,7 @@ package kinetl
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,11 @@ import (
 // load reads one shard into its table for as long as this worker holds the lease,
 // starting over at the watermark whenever the table says so.
 func (p *pipeline) load(ctx context.Context, shard *Shard) error {
-	if shard.Lease().Incident != "" {
+	if text := shard.Lease().Incident; text != "" {
+		// Told anew by each holder: who watches only this worker must see it too.
+		inc := Incident{Detail: "unreadable incident on the lease"}
+		_ = json.Unmarshal([]byte(text), &inc) // the detail above stays then
+		p.observe.emit(Event{Kind: EventIncident, Shard: shard.Info.ID, Incident: &inc})
 		<-ctx.Done()
 		return nil
 	}
@@ -36,6 +41,7 @@ func (p *pipeline) load(ctx context.Context, shard *Shard) error {
 		case errors.As(err, &gone):
 			// The next listing does not have the shard, so it is not taken again.
 			p.observe.emit(Event{Kind: EventReopened, Shard: shard.Info.ID, Table: s.table.name, Err: err})
+			pause(ctx, backoff(8)) // a listing that still has it would make this spin
 			return nil
 		case errors.As(err, &incident):
 			return p.halt(ctx, shard, incident.incident)
@@ -148,8 +154,9 @@ func (s *session) open(ctx context.Context) (Resume, error) {
 	got, err := s.p.Destination.Claim(ctx, s.table.name, []Claim{claim})
 	var parent *UnfinishedParentError
 	var other *OtherApplicationError
+	var broken *BrokenError
 	switch {
-	case errors.As(err, &parent), errors.As(err, &other):
+	case errors.As(err, &parent), errors.As(err, &other), errors.As(err, &broken):
 		return Resume{}, &fatalError{err}
 	case err != nil:
 		return Resume{}, fmt.Errorf("claim in table %s: %w", s.table.name, err)
@@ -166,6 +173,14 @@ func (s *session) open(ctx context.Context) (Resume, error) {
 	if through == End {
 		s.shard.Checkpoint(End, s.table.sink(End))
 		return Resume{After: End}, s.shard.Flush(ctx)
+	}
+	if s.shard.Unlisted {
+		return Resume{}, s.incident(IncidentExpired, through, fmt.Sprintf("%s: the shard has left its stream, what it held after %s expired unread: decide whether to go on without it", s.id, through))
+	}
+	if through < Position(l.Sink.Position) {
+		// The table is an older copy of the one that had been caught up (R26).
+		l.CaughtUp = time.Time{}
+		s.shard.keeper.edit(func(l *lease.Lease) { l.CaughtUp = time.Time{} })
 	}
 	return Resume{After: through, CaughtUp: l.CaughtUp, Listed: l.Created}, nil
 }
@@ -189,7 +204,7 @@ func (s *session) loop(ctx context.Context, pump *pump) error {
 			end, err := s.take(page)
 			switch {
 			case err != nil:
-				return err
+				return s.leave(ctx, err)
 			case end:
 				return s.finish(ctx)
 			case s.paused:
@@ -226,7 +241,8 @@ func (s *session) take(page page) (end bool, err error) {
 	for i := range f.Records {
 		rec := &f.Records[i]
 		if !until.IsZero() && !rec.Arrived.Before(until) {
-			f.CaughtUp, s.paused = time.Now(), true
+			// Not the tip: what is left in the stream may expire unread (R26).
+			f.CaughtUp, s.paused = until, true
 			break
 		}
 		if err := s.decode(rec); err != nil {
@@ -328,6 +344,7 @@ func (s *session) seal() {
 	part := Part{Shard: s.id, After: s.sealed, Through: s.part.through, Schema: schema, RowIDs: ids, DeadLetters: s.part.dead}
 	if len(ids) > 0 {
 		part.Rows = rows
+		s.part.grant.set(batchBytes(part) + s.part.deadLen)
 	}
 	s.sealed = s.part.through
 	s.table.submit(&pending{part: part, shard: s.shard, grant: s.part.grant, tip: s.part.tip, flight: s.flight})
@@ -362,20 +379,30 @@ func (s *session) finish(ctx context.Context) error {
 	return s.shard.Flush(ctx)
 }
 
-// drain makes what was read durable when the program stops. A lost lease needs no
-// drain: the next worker reads it again, and the table fences this one.
+// drain makes what was read durable when the program stops.
 func (s *session) drain(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), ErrLeaseLost) {
-		return nil
+		return ErrLeaseLost
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.p.Config.Drain)
-	defer cancel()
 	s.seal()
 	return s.settle(ctx)
 }
 
-// settle waits until no part is in flight.
+// leave ends the session because of err, once what was read before is durable: by
+// the next session the stream may be gone, and a halted shard has none.
+func (s *session) leave(ctx context.Context, err error) error {
+	if failed := s.drain(ctx); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// settle waits until no part is in flight. When the program stops it goes on for as
+// long as a drain may take. A lost lease ends it: the next worker reads again what
+// is in flight, and the table fences this one.
 func (s *session) settle(ctx context.Context) error {
+	stop := ctx.Done()
+	var late <-chan time.Time
 	for {
 		if err := s.landed(); err != nil {
 			return err
@@ -385,7 +412,12 @@ func (s *session) settle(ctx context.Context) error {
 		}
 		select {
 		case <-s.flight.changed:
-		case <-ctx.Done():
+		case <-stop:
+			if errors.Is(context.Cause(ctx), ErrLeaseLost) {
+				return ErrLeaseLost
+			}
+			stop, late = nil, time.After(s.p.Config.Drain)
+		case <-late:
 			return ctx.Err()
 		}
 	}
@@ -402,72 +434,12 @@ func startOf(l lease.Lease) Position {
 	switch {
 	case l.Ended():
 		return End
+	case !lease.IsSentinel(l.Checkpoint):
+		return At(l.Checkpoint, l.Sub)
 	case !l.Start.IsZero():
 		return Since(l.Start)
-	case lease.IsSentinel(l.Checkpoint):
-		return Oldest
 	}
-	return At(l.Checkpoint, l.Sub)
-}
-
-// page is a fetch and the bytes reserved for it, or the error that ended reading.
-type page struct {
-	fetch Fetch
-	grant *grant
-	err   error
-}
-
-// pump waits for pages. It reserves bytes before it asks for a page, and gives back
-// what the page did not need (R27).
-type pump struct {
-	pages  chan page
-	cancel context.CancelFunc
-	done   chan struct{}
-}
-
-func startPump(ctx context.Context, reader Reader, account *account) *pump {
-	ctx, cancel := context.WithCancel(ctx)
-	p := &pump{make(chan page), cancel, make(chan struct{})}
-	go func() {
-		defer close(p.done)
-		defer reader.Close()
-		for {
-			pg := fetchPage(ctx, reader, account)
-			select {
-			case p.pages <- pg:
-			case <-ctx.Done():
-				pg.grant.set(0)
-				return
-			}
-			if pg.err != nil {
-				return
-			}
-		}
-	}()
-	return p
-}
-
-func fetchPage(ctx context.Context, reader Reader, account *account) page {
-	bytes, err := reader.Ready(ctx)
-	if err != nil {
-		return page{err: err}
-	}
-	g, err := account.reserve(ctx, bytes)
-	if err != nil {
-		return page{err: err}
-	}
-	f, err := reader.Next(ctx)
-	if err != nil {
-		g.set(0)
-		return page{err: err}
-	}
-	g.set(f.Bytes)
-	return page{fetch: f, grant: g}
-}
-
-func (p *pump) stop() {
-	p.cancel()
-	<-p.done
+	return Oldest
 }
 
 // backoff is how long to wait before attempt n+1: 50 ms doubling to 10 s, with

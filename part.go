@@ -26,6 +26,22 @@ func (p *Part) NumRows() int64 {
 	return p.Rows.NumRows()
 }
 
+// batchBytes is about how much heap the part's rows hold.
+func batchBytes(p Part) int64 {
+	n := int64(0)
+	for _, column := range p.Rows.Columns() {
+		for _, buffer := range column.Data().Buffers() {
+			if buffer != nil {
+				n += int64(buffer.Cap())
+			}
+		}
+	}
+	for _, id := range p.RowIDs {
+		n += int64(len(id.Sequence)) + 24
+	}
+	return n
+}
+
 // RowID is the position of a row's record, unpadded.
 type RowID struct {
 	Sequence string

@@ -72,10 +72,12 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 	// Commits outlive ctx: shards that drain wait for them.
 	commits, stop := context.WithCancel(context.WithoutCancel(ctx))
-	run.commits = commits
+	run.start = func(t *table) { run.wg.Go(func() { t.run(commits) }) }
 	defer run.wg.Wait()
 	defer stop()
-	return p.Consumer.Run(ctx, run.load)
+	consumer := p.Consumer
+	consumer.until = config.Until
+	return consumer.Run(ctx, run.load)
 }
 
 // pipeline is the state of one Run.
@@ -87,7 +89,7 @@ type pipeline struct {
 	Once        bool
 	budget      *budget
 	observe     observer
-	commits     context.Context
+	start       func(*table) // its committer
 	wg          sync.WaitGroup
 
 	mu     sync.Mutex
@@ -103,7 +105,7 @@ func (p *pipeline) table(shard ShardID) *table {
 	if !ok {
 		t = newTable(name, p)
 		p.tables[name] = t
-		p.wg.Go(func() { t.run(p.commits) })
+		p.start(t)
 	}
 	return t
 }

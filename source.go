@@ -20,8 +20,8 @@ type Source interface {
 
 // Listing is one consistent answer of Source.Shards.
 type Listing struct {
-	At     time.Time // the service's clock when it answered (Date header)
-	Shards []ShardInfo
+	At     time.Time   // the service's clock when it answered (Date header)
+	Shards []ShardInfo // a stream's parents before their children, as their ids sort
 }
 
 // ShardInfo is a shard as the service lists it.

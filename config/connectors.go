@@ -42,6 +42,9 @@ type KinesisSource struct {
 	Format   `yaml:",inline"`
 	// The share of a shard's five GetRecords calls a second that polling may use.
 	ReadShare float64 `yaml:"readShare" default:"0.5" max:"1"`
+	// The format in which records are asked for. auto: CBOR, or JSON where the
+	// endpoint does not speak CBOR.
+	Wire string `yaml:"wire" enum:"auto cbor json" default:"auto"`
 }
 
 // StartTime is the instant of StartPosition; zero for earliest and latest.

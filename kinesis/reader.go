@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
 
 	"github.com/kinetl/kinetl"
+	"github.com/kinetl/kinetl/kinesis/wire"
 )
 
 const (
@@ -129,13 +130,13 @@ func (r *reader) call(ctx context.Context) (kinetl.Fetch, error) {
 	if err := r.probe(page); err != nil {
 		return kinetl.Fetch{}, err
 	}
-	f := kinetl.Fetch{Bytes: page.bytes, Lag: page.lag, Records: r.unpack(page.records)}
-	if page.lag == 0 {
+	f := kinetl.Fetch{Bytes: page.Bytes, Lag: page.Lag, Records: r.unpack(page.Records)}
+	if page.Lag == 0 {
 		f.CaughtUp = asked
 	}
-	r.iterator = page.next
-	r.ended = page.next == ""
-	r.confirmed = page.ended
+	r.iterator = page.Next
+	r.ended = page.Next == ""
+	r.confirmed = page.ChildShards > 0
 	r.adapt(page)
 	return f, nil
 }
@@ -205,14 +206,14 @@ func (r *reader) startExpired() error {
 // if the record to resume from is not the first, it has been trimmed, and records
 // behind it may have been too, unless the shard was caught up recently enough that
 // whatever came since must still be there (R26).
-func (r *reader) probe(page wirePage) error {
-	if !r.unproven || len(page.records) == 0 && page.lag > 0 && page.next != "" {
+func (r *reader) probe(page *wire.Page) error {
+	if !r.unproven || len(page.Records) == 0 && page.Lag > 0 && page.Next != "" {
 		return nil
 	}
 	seq, _, _ := r.after.Sequence()
 	first := ""
-	if len(page.records) > 0 {
-		first = page.records[0].Sequence
+	if len(page.Records) > 0 {
+		first = page.Records[0].Sequence
 	}
 	if first != seq && time.Since(r.resume.CaughtUp) >= r.stream.retention {
 		return r.expired(first)
@@ -292,15 +293,15 @@ func (r *reader) pause(ctx context.Context) error {
 }
 
 // adapt sets the time and the size of the next call by what this one brought.
-func (r *reader) adapt(page wirePage) {
-	n := int64(len(page.records))
+func (r *reader) adapt(page *wire.Page) {
+	n := int64(len(page.Records))
 	wait := r.interval()
 	if n > 0 {
 		r.empties = 0
-		r.average = max(page.bytes/n+1, r.average*7/8, 1)
+		r.average = max(page.Bytes/n+1, r.average*7/8, 1)
 		// A shard gives 2 MB a second; asking sooner after a large page only throttles.
-		wait = max(wait, time.Duration(page.bytes)*time.Second/shardRate)
-	} else if page.lag == 0 {
+		wait = max(wait, time.Duration(page.Bytes)*time.Second/shardRate)
+	} else if page.Lag == 0 {
 		r.empties++
 		if r.empties >= emptiesToIdle {
 			wait = max(wait, idlePause)
@@ -308,14 +309,14 @@ func (r *reader) adapt(page wirePage) {
 	}
 	if r.source.opts.Unpaced {
 		wait = 0
-		if n == 0 && page.lag == 0 {
+		if n == 0 && page.Lag == 0 {
 			wait = 20 * time.Millisecond
 		}
 	}
 	fits := min(max(r.pageTarget()/r.average, 1), maxLimit)
 	if n >= int64(r.limit) {
 		fits = min(fits, 4*int64(r.limit))
-	} else if n == 0 && page.lag == 0 {
+	} else if n == 0 && page.Lag == 0 {
 		fits = min(fits, max(int64(r.limit)/2, 50))
 	}
 	r.limit = int32(fits)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -185,7 +186,7 @@ func TestMissingIteratorIsNotTheEnd(t *testing.T) {
 				delete(body, "NextShardIterator")
 			}
 		}}
-		s := NewSource(Options{Client: client(transport), Streams: []string{"s"}})
+		s := NewSource(Options{Client: client(transport), Streams: []string{"s"}, Wire: WireJSON})
 		r := open(t, s, shard0, oldest)
 		first, _ := drain(t, r)
 		must2(srv.Put("s", "k", []byte("2")))
@@ -307,6 +308,53 @@ func TestLastingFailureIsReported(t *testing.T) {
 			t.Errorf("after %s: %v", took, err)
 		}
 	})
+}
+
+// An endpoint that does not speak CBOR, or speaks it badly, is read in JSON, which
+// is said once; one that merely throttles is not taken for one.
+func TestWireFallsBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := kinesistest.New(kinesistest.Options{})
+		check(t, srv.CreateStream("s", 2))
+		for _, shard := range []string{shard0, shard1} {
+			must(srv.PutShard("s", shard, "k", []byte(shard)))
+		}
+		srv.Fault(kinesistest.Fault{Op: "GetRecords", Times: 1, Do: kinesistest.Throttle()})
+		asked := map[string]int{}
+		var log bytes.Buffer
+		s := NewSource(Options{
+			Client: client(noCBOR{srv.Transport(), asked}), Streams: []string{"s"},
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		for _, shard := range []string{shard0, shard1} {
+			if got, _ := drain(t, open(t, s, shard, oldest)); !slices.Equal(got, []string{shard}) {
+				t.Errorf("read %q", got)
+			}
+		}
+		if asked["application/x-amz-cbor-1.1"] != 2 || strings.Count(log.String(), "does not speak CBOR") != 1 {
+			t.Errorf("asked %v; log: %s", asked, &log)
+		}
+	})
+}
+
+// noCBOR is an endpoint that has never heard of CBOR.
+type noCBOR struct {
+	http.RoundTripper
+	asked map[string]int
+}
+
+func (n noCBOR) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(req.Header.Get("X-Amz-Target"), ".GetRecords") {
+		return n.RoundTripper.RoundTrip(req)
+	}
+	kind := req.Header.Get("Content-Type")
+	n.asked[kind]++
+	resp, err := n.RoundTripper.RoundTrip(req)
+	if err == nil && strings.Contains(kind, "cbor") && resp.StatusCode == 200 {
+		resp.StatusCode, resp.Body = 400, io.NopCloser(strings.NewReader(`{"__type":"SerializationException"}`))
+		resp.Header.Set("Content-Type", "application/x-amz-json-1.1")
+	}
+	return resp, err
 }
 
 // K36: a stop ends the wait of a shard that backs off.

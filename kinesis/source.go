@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ type Options struct {
 	// ReadShare is the part of a shard's 5 GetRecords calls a second that this
 	// reader takes; other consumers of the stream share the rest. Default 0.5.
 	ReadShare float64
+	Wire      Wire         // default WireAuto
+	Logger    *slog.Logger // default none
 	// Unpaced reads as fast as the service answers, for a server without limits.
 	Unpaced bool
 	// Discovery is how often the set of streams is looked up; default 60 s.
@@ -39,6 +42,7 @@ type Options struct {
 type Source struct {
 	opts    Options
 	pattern *regexp.Regexp // anchored
+	format  format
 
 	mu        sync.Mutex
 	streams   map[string]*stream // by ARN
@@ -59,6 +63,9 @@ type stream struct {
 func NewSource(opts Options) *Source {
 	if opts.ReadShare == 0 {
 		opts.ReadShare = 0.5
+	}
+	if opts.Wire == "" {
+		opts.Wire = WireAuto
 	}
 	if opts.Discovery == 0 {
 		opts.Discovery = time.Minute

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	ddb "github.com/duckdb/duckdb-go/v2"
+	"github.com/kinetl/kinetl"
 )
 
 // tx is one transaction. After an error of any of its methods the transaction must
@@ -33,7 +34,16 @@ func (d *Destination) rehearse(ctx context.Context, fn func(*tx) error) error {
 	return d.transaction(ctx, false, fn)
 }
 
-func (d *Destination) transaction(ctx context.Context, commit bool, fn func(*tx) error) (err error) {
+func (d *Destination) transaction(ctx context.Context, commit bool, fn func(*tx) error) error {
+	err := d.try(ctx, commit, fn)
+	// After a full disk, say, DuckDB refuses everything until the file is opened anew.
+	if errorType(err) == ddb.ErrorTypeFatal || err != nil && strings.Contains(err.Error(), "database has been invalidated") {
+		return &kinetl.BrokenError{Cause: err}
+	}
+	return err
+}
+
+func (d *Destination) try(ctx context.Context, commit bool, fn func(*tx) error) (err error) {
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", d.opts.Path, oneLine(err))

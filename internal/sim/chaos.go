@@ -53,6 +53,14 @@ func (c *chaos) isDead() bool {
 	return c.dead
 }
 
+// stall holds up whatever goroutine calls it, now and then, as a busy machine does:
+// what others do meanwhile meets it all at once. The calm are not spared.
+func (c *chaos) stall() {
+	if c.intn(50) == 0 {
+		time.Sleep(time.Duration(c.intn(3000)) * time.Millisecond)
+	}
+}
+
 // wait sleeps for up to d.
 func (c *chaos) wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(time.Duration(c.intn(int(d))))

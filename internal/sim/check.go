@@ -5,15 +5,48 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 
 	"github.com/kinetl/kinetl"
 	"github.com/kinetl/kinetl/codec"
 	"github.com/kinetl/kinetl/dest/desttest"
 )
 
-// check compares what the table holds with what was put.
+// read is what all tables hold.
+func (w *world) read() (tables []desttest.Contents) {
+	for _, st := range w.streams {
+		tables = append(tables, w.memory.Read(st.name))
+	}
+	return tables
+}
+
+// checkOnce is called when a run with Once ended: the first n records were put
+// before it began, and must be stored (R25).
+func (w *world) checkOnce(n int) {
+	stored := map[string]bool{}
+	for _, table := range w.read() {
+		for _, r := range table.Rows {
+			stored[r.Cells["id"]] = true
+		}
+		for _, d := range table.DeadLetters {
+			stored[idOf(d.Payload)] = true
+		}
+	}
+	for id := range n {
+		if !stored[strconv.Itoa(id)] {
+			w.report("R25: a run with Once ended without record %d", id)
+		}
+	}
+}
+
+// idOf is the id in a payload, decodable or not.
+func idOf(payload []byte) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(string(payload), `{"id":`), ",")
+	return id
+}
+
+// check compares what the tables hold with what was put.
 func (w *world) check() []string {
-	table := w.memory.Read(tableName)
 	var wrong []string
 	seen := map[int]string{}
 	last := map[string]int{}
@@ -23,7 +56,8 @@ func (w *world) check() []string {
 		}
 		seen[id] = as
 	}
-	for _, r := range table.Rows {
+	tables := w.read()
+	for _, r := range rowsOf(tables) {
 		id, err1 := strconv.Atoi(r.Cells["id"])
 		n, err2 := strconv.Atoi(r.Cells["n"])
 		if err1 != nil || err2 != nil {
@@ -37,18 +71,14 @@ func (w *world) check() []string {
 		}
 		last[key] = n
 	}
-	byPayload := map[string]int{}
-	for id, p := range w.sent.payloads {
-		byPayload[p] = id
-	}
-	for _, d := range table.DeadLetters {
-		id, ok := byPayload[string(d.Payload)]
-		if !ok {
+	for _, d := range deadLettersOf(tables) {
+		id, err := strconv.Atoi(idOf(d.Payload))
+		if err != nil || id >= len(w.sent.payloads) || w.sent.payloads[id] != string(d.Payload) {
 			wrong = append(wrong, fmt.Sprintf("dead letter %q was never put", d.Payload))
 			continue
 		}
 		note(id, "dead letter")
-		if w.changes == kinetl.Allow && json.Valid(d.Payload) {
+		if w.changes == kinetl.Allow && json.Valid(d.Payload) && !isRefused(id) {
 			wrong = append(wrong, fmt.Sprintf("record %d is a dead letter but decodable: %s", id, d.Reason))
 		}
 	}
@@ -58,9 +88,28 @@ func (w *world) check() []string {
 			wrong = append(wrong, fmt.Sprintf("record %d is lost", id))
 		case as == "row" && !json.Valid([]byte(payload)):
 			wrong = append(wrong, fmt.Sprintf("record %d is undecodable but a row", id))
+		case as == "row" && isRefused(id):
+			wrong = append(wrong, fmt.Sprintf("R13: record %d was refused but is a row", id))
 		}
 	}
-	return append(wrong, w.checkValues(table)...)
+	for _, table := range tables {
+		wrong = append(wrong, w.checkValues(table)...)
+	}
+	return wrong
+}
+
+func rowsOf(tables []desttest.Contents) (out []desttest.Row) {
+	for _, t := range tables {
+		out = append(out, t.Rows...)
+	}
+	return out
+}
+
+func deadLettersOf(tables []desttest.Contents) (out []desttest.DeadLetter) {
+	for _, t := range tables {
+		out = append(out, t.DeadLetters...)
+	}
+	return out
 }
 
 // checkValues decodes every row's payload anew for the table's final schema: what
@@ -79,7 +128,7 @@ func (w *world) checkValues(table desttest.Contents) []string {
 			wrong = append(wrong, fmt.Sprintf("record %d is a row but does not decode: %v", id, err))
 			continue
 		}
-		_ = builder.EndRow(&kinetl.Record{Sequence: "1"}, shardID(0))
+		_ = builder.EndRow(&kinetl.Record{Sequence: "1"}, kinetl.ShardID{})
 		rows, schema, ids := builder.Seal()
 		rows, schema, err = kinetl.Conform(rows, schema, table.Schema)
 		if err != nil {

@@ -15,7 +15,7 @@ func mutate(w *world, m *desttest.Memory, c *chaos) kinetl.Destination {
 	case resumeFromLease:
 		return &leaseResumer{Destination: m, w: w}
 	case endBeforeDurable:
-		unchecked := w.memory.Handle(desttest.MemoryOptions{Fault: c.fault, NoParentCheck: true})
+		unchecked := w.memory.Handle(desttest.MemoryOptions{Fault: c.fault, Reject: refuse, NoParentCheck: true})
 		return &earlyEnd{Destination: unchecked, w: w, chaos: c}
 	case commitCreatesRow:
 		return &rowCreator{Destination: m, w: w, chaos: c}
@@ -116,7 +116,7 @@ func (d *rowCreator) Commit(ctx context.Context, table string, parts []kinetl.Pa
 		if err := d.chaos.call(ctx, 0); err != nil {
 			return kinetl.CommitReport{}, err
 		}
-		if _, err := d.w.memory.Handle(desttest.MemoryOptions{NoFence: true}).Commit(ctx, table, absent); err != nil {
+		if _, err := d.w.memory.Handle(desttest.MemoryOptions{NoFence: true, Reject: refuse}).Commit(ctx, table, absent); err != nil {
 			return kinetl.CommitReport{}, err
 		}
 	}

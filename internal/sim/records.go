@@ -2,22 +2,25 @@ package sim
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+
+	"github.com/kinetl/kinetl/dest/desttest"
 )
 
 // sent is every record that was put, by its id.
 type sent struct {
 	payloads []string
-	keys     []string
 	perKey   map[string]int
 }
 
 func newSent() *sent { return &sent{perKey: map[string]int{}} }
 
-// put writes n records to the stream, some of them aggregated, some undecodable.
+// put writes n records to one of the streams, some of them aggregated, some undecodable.
 func (w *world) put(n int) {
+	stream := w.anyStream()
 	for n > 0 {
-		key := fmt.Sprintf("key-%d", w.rng.IntN(12))
+		key := fmt.Sprintf("%s-%d", stream.name, w.rng.IntN(12))
 		size := 1
 		if w.rng.IntN(5) == 0 {
 			size = 1 + w.rng.IntN(6)
@@ -26,7 +29,7 @@ func (w *world) put(n int) {
 		for range size {
 			payloads = append(payloads, []byte(w.payload(key)))
 		}
-		w.stream.put(key, payloads...)
+		stream.put(key, payloads...)
 		n -= size
 	}
 }
@@ -48,10 +51,19 @@ func (w *world) payload(key string) string {
 		text = strings.TrimSuffix(text, "}") // undecodable
 	}
 	w.sent.payloads = append(w.sent.payloads, text)
-	w.sent.keys = append(w.sent.keys, key)
 	w.sent.perKey[key]++
 	return text
 }
+
+// refuse is what the table has against a row.
+func refuse(_ string, row desttest.Row) string {
+	if id, err := strconv.Atoi(row.Cells["id"]); err == nil && isRefused(id) {
+		return "refused by the table"
+	}
+	return ""
+}
+
+func isRefused(id int) bool { return id%97 == 13 }
 
 // value is rarely of another class than the field's usual one.
 func (w *world) value(field int) string {

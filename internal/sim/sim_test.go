@@ -3,6 +3,7 @@ package sim
 import (
 	"flag"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,7 +46,8 @@ func TestSim(t *testing.T) {
 				}
 				if wrong := simulate(t, seed, none); len(wrong) > 0 {
 					failed.Add(1)
-					t.Errorf("seed %d: %d faults, the first: %s", seed, len(wrong), wrong[0])
+					t.Errorf("seed %d: %d faults. Repeat: go test ./internal/sim -run 'TestSim$' -count=20 -seeds=1 -seed=%d\n\t%s",
+						seed, len(wrong), seed, strings.Join(wrong[:min(10, len(wrong))], "\n\t"))
 				}
 				if n := seed - start + 1; n%1000 == 0 {
 					t.Logf("%d seeds in %s", n, time.Since(began).Round(time.Second))

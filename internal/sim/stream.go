@@ -19,18 +19,15 @@ import (
 )
 
 const (
-	streamARN     = "arn:aws:kinesis:us-east-1:000000000000:stream/sim"
+	streamARN     = "arn:aws:kinesis:us-east-1:000000000000:stream/"
 	streamCreated = 1_700_000_000
 	firstSequence = "495903382714902566085596925383615710959215759891365"
 )
 
-func shardID(n int) kinetl.ShardID {
-	return kinetl.ShardID{Stream: streamARN, Created: streamCreated, Shard: fmt.Sprintf("shardId-%012d", n)}
-}
-
 // stream is a Kinesis stream as far as the engine can tell: shards over ranges of
 // key hashes, that split and merge, with records in the order of their arrival.
 type stream struct {
+	name   string // and the table's
 	mu     sync.Mutex
 	shards []*shard
 	count  int // records put, for sequence numbers
@@ -43,8 +40,8 @@ type shard struct {
 	records []kinetl.Record
 }
 
-func newStream(shards int) *stream {
-	s := &stream{}
+func newStream(name string, shards int) *stream {
+	s := &stream{name: name}
 	width := ^uint32(0)/uint32(shards) + 1
 	for i := range shards {
 		low, high := uint32(i)*width, uint32(i)*width+width-1
@@ -58,9 +55,13 @@ func newStream(shards int) *stream {
 
 func (s *stream) add(low, high uint32, parents ...string) {
 	s.shards = append(s.shards, &shard{
-		info: kinetl.ShardInfo{ID: shardID(len(s.shards)), Parents: parents, FirstSeq: s.sequence()},
+		info: kinetl.ShardInfo{ID: s.shardID(len(s.shards)), Parents: parents, FirstSeq: s.sequence()},
 		low:  low, high: high,
 	})
+}
+
+func (s *stream) shardID(n int) kinetl.ShardID {
+	return kinetl.ShardID{Stream: streamARN + s.name, Created: streamCreated, Shard: fmt.Sprintf("shardId-%012d", n)}
 }
 
 func (s *stream) sequence() string {
@@ -146,11 +147,11 @@ func (s *stream) find(id kinetl.ShardID) *shard {
 	return nil
 }
 
-// source is one worker's connection to the stream.
+// source is one worker's connection to the streams.
 type source struct {
-	stream *stream
-	chaos  *chaos
-	onRead func(kinetl.ShardInfo) // called when a shard is opened
+	streams []*stream
+	chaos   *chaos
+	onRead  func(kinetl.ShardInfo) // called when a shard is opened
 }
 
 var errService = errors.New("the service answered with an error")
@@ -159,31 +160,40 @@ func (s *source) Shards(ctx context.Context, _ time.Time) (kinetl.Listing, error
 	if err := s.chaos.call(ctx, 0.02); err != nil {
 		return kinetl.Listing{}, err
 	}
-	s.stream.mu.Lock()
-	defer s.stream.mu.Unlock()
 	out := kinetl.Listing{At: time.Now()}
-	for _, sh := range s.stream.shards {
-		out.Shards = append(out.Shards, sh.info)
+	for _, st := range s.streams {
+		st.mu.Lock()
+		for _, sh := range st.shards {
+			out.Shards = append(out.Shards, sh.info)
+		}
+		st.mu.Unlock()
 	}
 	return out, nil
 }
 
 func (s *source) Read(_ context.Context, id kinetl.ShardID, from kinetl.Resume) (kinetl.Reader, error) {
-	s.stream.mu.Lock()
-	defer s.stream.mu.Unlock()
-	sh := s.stream.find(id)
-	s.onRead(sh.info)
-	next := 0
-	for next < len(sh.records) && sh.records[next].Position() <= from.After {
-		next++
+	for _, st := range s.streams {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		sh := st.find(id)
+		if sh == nil {
+			continue
+		}
+		s.onRead(sh.info)
+		next := 0
+		for next < len(sh.records) && sh.records[next].Position() <= from.After {
+			next++
+		}
+		return &reader{s.chaos, st, sh, next}, nil
 	}
-	return &reader{s, sh, next}, nil
+	return nil, &kinetl.GoneError{Shard: id}
 }
 
 type reader struct {
-	*source
-	shard *shard
-	next  int
+	chaos  *chaos
+	stream *stream
+	shard  *shard
+	next   int
 }
 
 func (r *reader) Close() error { return nil }

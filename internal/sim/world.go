@@ -14,8 +14,6 @@ import (
 	"github.com/kinetl/kinetl/lease"
 )
 
-const tableName = "sim"
-
 // mutation is a rule left out on purpose, to see that the checks notice.
 type mutation string
 
@@ -32,10 +30,11 @@ const (
 type world struct {
 	rng     *rand.Rand
 	mutant  mutation
-	stream  *stream
+	streams []*stream // each feeds the table of its name
 	memory  *desttest.Memory
 	leases  lease.Memory
 	changes kinetl.TypeChanges
+	halting bool // undecodable records halt their shards
 	sent    *sent
 	workers []*worker
 	count   int
@@ -56,9 +55,12 @@ type worker struct {
 func run(seed uint64, mutant mutation) []string {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		rng: rng, mutant: mutant, stream: newStream(1 + rng.IntN(4)),
+		rng: rng, mutant: mutant, streams: []*stream{newStream("sim", 1+rng.IntN(4))},
 		memory: desttest.NewMemory(desttest.MemoryOptions{}), sent: newSent(),
-		changes: kinetl.TypeChanges(rng.IntN(2)),
+		changes: kinetl.TypeChanges(rng.IntN(2)), halting: rng.IntN(5) == 0,
+	}
+	if rng.IntN(4) == 0 {
+		w.streams = append(w.streams, newStream("sim2", 1+rng.IntN(2)))
 	}
 	w.storm()
 	wrong := w.calm()
@@ -69,18 +71,18 @@ func run(seed uint64, mutant mutation) []string {
 // storm lets everything happen at random for a while.
 func (w *world) storm() {
 	end := time.Now().Add(time.Duration(20+w.rng.IntN(100)) * time.Second)
-	w.start(1)
+	w.start(false)
 	for time.Now().Before(end) {
 		time.Sleep(time.Duration(w.rng.IntN(1500)) * time.Millisecond)
 		switch n := w.rng.IntN(100); {
 		case n < 70:
 			w.put(1 + w.rng.IntN(30))
 		case n < 76:
-			w.stream.split(w.rng)
+			w.anyStream().split(w.rng)
 		case n < 81:
-			w.stream.merge(w.rng)
+			w.anyStream().merge(w.rng)
 		case n < 88 && w.count < 12:
-			w.start(1)
+			w.start(w.rng.IntN(4) == 0)
 		case n < 92:
 			w.end(func(k *worker) { k.chaos.kill() })
 		case n < 95:
@@ -88,7 +90,22 @@ func (w *world) storm() {
 		case n < 98 && len(w.workers) > 0:
 			w.workers[w.rng.IntN(len(w.workers))].chaos.blindFor(time.Duration(w.rng.IntN(30)) * time.Second)
 		case n < 99:
-			w.memory.AddColumn(tableName, kinetl.Column{Name: fmt.Sprintf("theirs%d", w.rng.IntN(5)), Class: kinetl.Text, Cap: true})
+			w.resolve()
+			w.memory.AddColumn(w.anyStream().name, kinetl.Column{Name: fmt.Sprintf("theirs%d", w.rng.IntN(5)), Class: kinetl.Text, Cap: true})
+		}
+	}
+}
+
+func (w *world) anyStream() *stream { return w.streams[w.rng.IntN(len(w.streams))] }
+
+// resolve is an operator who takes every incident off its lease.
+func (w *world) resolve() {
+	ctx := context.Background()
+	leases, _ := w.leases.List(ctx)
+	for _, l := range leases {
+		if next := l; l.Incident != "" {
+			next.Incident = ""
+			_, _ = w.leases.Update(ctx, l, next) // its holder was faster: another time
 		}
 	}
 }
@@ -109,11 +126,13 @@ func (w *world) end(how func(*worker)) {
 func (w *world) calm() []string {
 	for _, k := range w.workers {
 		k.stop()
-		if err := <-k.done; err != nil && !errors.Is(err, errService) {
+		var halted *kinetl.HaltedError
+		if err := <-k.done; err != nil && !errors.Is(err, errService) && !errors.As(err, &halted) {
 			w.report("a worker failed: %v", err)
 		}
 	}
-	w.workers = nil
+	w.workers, w.halting = nil, false
+	w.resolve()
 	k := w.worker(0, true)
 	select {
 	case err := <-k.done:
@@ -129,40 +148,48 @@ func (w *world) calm() []string {
 	return w.check()
 }
 
-func (w *world) start(level float64) {
-	w.workers = append(w.workers, w.worker(level, false))
+func (w *world) start(once bool) {
+	w.workers = append(w.workers, w.worker(1, once))
 }
 
-// worker starts a process.
+// worker starts a process. With once it ends by itself, when it has read everything.
 func (w *world) worker(level float64, once bool) *worker {
 	w.count++
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &worker{chaos: newChaos(w.rng, level), stop: cancel, done: make(chan error, 1)}
 	handle := w.memory.Handle(desttest.MemoryOptions{
-		Fault: k.chaos.fault, NoFence: w.mutant == noFence, NoSchemaCheck: w.mutant == noSchemaCheck,
+		Fault: k.chaos.fault, Reject: refuse, NoFence: w.mutant == noFence, NoSchemaCheck: w.mutant == noSchemaCheck,
 	})
 	p := &kinetl.Pipeline{
 		Consumer: kinetl.Consumer{
-			Source: &source{stream: w.stream, chaos: k.chaos, onRead: w.checkParents},
+			Source: &source{streams: w.streams, chaos: k.chaos, onRead: w.checkParents},
 			Leases: &leases{store: &w.leases, chaos: k.chaos},
-			Config: kinetl.ConsumerConfig{Worker: fmt.Sprintf("worker-%d", w.count), Once: once, Observe: observe},
+			Config: kinetl.ConsumerConfig{Worker: fmt.Sprintf("worker-%d", w.count), Once: once, Observe: func(e kinetl.Event) { observe(e); k.chaos.stall() }},
 		},
 		NewDecoder:  codec.NewJSON,
 		Destination: mutate(w, handle, k.chaos),
 		Config: kinetl.PipelineConfig{
-			Table: func(kinetl.ShardID) string { return tableName }, TypeChanges: w.changes,
+			TypeChanges: w.changes, FailUndecodable: w.halting,
+			Drain:  time.Duration(1+w.rng.IntN(20_000)) * time.Millisecond,
 			Batch:  kinetl.Batch{Rows: 1 + w.rng.IntN(50), Age: time.Duration(1+w.rng.IntN(5000)) * time.Millisecond},
 			Memory: int64(4000 + w.rng.IntN(60000)),
 		},
 	}
-	w.all.Go(func() { k.done <- p.Run(ctx) })
+	before := len(w.sent.payloads)
+	w.all.Go(func() {
+		err := p.Run(ctx)
+		if once && err == nil && ctx.Err() == nil {
+			w.checkOnce(before)
+		}
+		k.done <- err
+	})
 	return k
 }
 
 // checkParents is called when a worker opens a shard: its parents must be finished
 // in the table by then (R8).
 func (w *world) checkParents(info kinetl.ShardInfo) {
-	marks := w.memory.Read(tableName).Watermarks
+	marks := w.memory.Read(info.ID.StreamName()).Watermarks
 	for _, p := range info.Parents {
 		if at := marks[info.ID.Sibling(p)]; at != kinetl.End {
 			w.report("R8: %s was opened while its parent %s was at %q", info.ID.Shard, p, at.String())
