@@ -37,7 +37,11 @@ fuzz: ## Fuzz every parser, FUZZ seconds in all
 	  echo "$$list" | while read p f; do echo "$$p $$f"; \
 	    $(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $${each}s $$p; done
 
-bench: ## Run the benchmarks
+bench: ## Compare with the other ways, side by side, and rewrite bench/RESULTS.md
+	$(GO) build -tags $(TAGS) -o bin/bench ./bench
+	bin/bench
+
+microbench: ## Run the benchmarks of single functions
 	$(GO) test -tags $(TAGS) -run '^$$' -bench . -benchmem ./...
 
 lint: ## Run the linters: layering and size rules are tests
@@ -50,4 +54,4 @@ docs: ## Write the generated references and schemas anew
 
 verify: lint test race sim fuzz crash ## Everything that CI runs
 
-.PHONY: help build demo test race sim crash fuzz bench lint docs verify
+.PHONY: help build demo test race sim crash fuzz bench microbench lint docs verify

@@ -54,6 +54,15 @@ func (t *table) current() Schema {
 	return t.schema
 }
 
+// column is the column of the table that name matches.
+func (t *table) column(name string) Column {
+	schema := t.current()
+	if i := schema.Index(name); i >= 0 {
+		return schema[i]
+	}
+	return Column{Name: name}
+}
+
 func (t *table) setSink(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -219,7 +228,7 @@ func (t *table) prepare(ctx context.Context, want Schema) error {
 	t.schema, t.ready = got, true
 	t.mu.Unlock()
 	if ready {
-		t.observe.emit(Event{Kind: EventSchema, Table: t.name, Reason: got.Differs(have)})
+		t.observe.emit(Event{Kind: EventSchema, Table: t.name, Reason: have.changedTo(got)})
 	}
 	return nil
 }

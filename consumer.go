@@ -2,7 +2,6 @@ package kinetl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -429,12 +428,9 @@ func (r *run) reopen(ctx context.Context, e *UnfinishedParentError) error {
 }
 
 func (r *run) incident(ctx context.Context, l lease.Lease, inc Incident) error {
-	text, err := json.Marshal(inc)
-	if err != nil {
-		return err
-	}
 	next := l
-	next.Owner, next.Checkpoint, next.Incident = "", lease.TrimHorizon, string(text)
+	next.Owner, next.Checkpoint = "", lease.TrimHorizon
+	addIncident(&next, inc)
 	if _, err := r.Leases.Update(ctx, l, next); err != nil && !errors.Is(err, lease.ErrLost) {
 		return fmt.Errorf("record incident of shard %s: %w", inc.Shard, err)
 	}

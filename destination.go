@@ -11,7 +11,8 @@ import "context"
 type Destination interface {
 	// Prepare makes the table exist with at least the columns of want, widening
 	// classes by Schema.Join under the given policy, and returns the schema in
-	// force. A column that can't be widened comes back as it is, with Cap set.
+	// force. A column that can't be widened comes back as it is, with Cap set and, if
+	// kinetl made it, Why.
 	// It is serialized across processes, reads the catalogue before and after
 	// (R12), and commits before it returns.
 	Prepare(ctx context.Context, table string, want Schema, changes TypeChanges) (Schema, error)
@@ -23,7 +24,7 @@ type Destination interface {
 	// *OtherApplicationError.
 	Claim(ctx context.Context, table string, claims []Claim) (Claimed, error)
 
-	// Commit stores rows, dead letters and watermarks of all parts in one atomic
+	// Commit stores rows, dead letters, gaps and watermarks of all parts in one atomic
 	// step, admitting them with Admit. It never creates a watermark row. It fails
 	// as a whole with *SchemaChangedError when the table's columns are not those
 	// of the parts (R9), with *RejectedError when the table refuses rows (R13).

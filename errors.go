@@ -50,11 +50,21 @@ type RejectedError struct {
 type RejectedRow struct {
 	Position Position
 	Reason   string
+	Column   string // the capped column that a value does not fit (R28); empty: it is about something else
 }
 
 func (e *RejectedError) Error() string {
 	return fmt.Sprintf("%s: table %s refused %d row(s), the first at %s: %s", e.Shard, e.Table, len(e.Rows), e.Rows[0].Position, e.Rows[0].Reason)
 }
+
+// CappedError: a value does not fit a column that is not widened (R28). Its record
+// becomes a dead letter with the reason.
+type CappedError struct {
+	Column Column
+	Reason string
+}
+
+func (e *CappedError) Error() string { return e.Reason }
 
 // UnfinishedParentError: a parent of a claimed shard is not at End in this table (R8).
 type UnfinishedParentError struct {

@@ -18,7 +18,7 @@ const (
 	EventRetrying      EventKind = "retrying"       // a call failed and is repeated: Err
 	EventSchema        EventKind = "schema_changed" // the table's columns changed: Reason
 	EventEnded         EventKind = "shard_ended"    // a closed shard is finished, durably
-	EventIncident      EventKind = "incident"       // the shard is halted: Incident
+	EventIncident      EventKind = "incident"       // a person is needed: Incident, which says whether the shard is halted
 )
 
 // Event is one thing that happened. Fields that do not apply are zero.

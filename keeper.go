@@ -2,7 +2,6 @@ package kinetl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -30,6 +29,7 @@ func (s *Shard) Checkpoint(p Position, sink lease.Sink) {
 	s.keeper.edit(func(l *lease.Lease) {
 		l.Checkpoint, l.Sub = checkpointOf(p, *l)
 		l.Sink, l.OwnerSwitches = sink, 0
+		l.Accepted = "" // the part that went on after the gap has recorded it
 	})
 }
 
@@ -61,13 +61,19 @@ func (s *Shard) Flush(ctx context.Context) error { return s.keeper.flush(ctx) }
 // Halt records an incident on the lease. The caller then waits for its context to
 // end; the lease goes on being renewed, so that no other worker tries (R24).
 func (s *Shard) Halt(ctx context.Context, inc Incident) error {
-	text, err := json.Marshal(inc)
-	if err != nil {
-		return err
-	}
-	s.keeper.edit(func(l *lease.Lease) { l.Incident = string(text) })
+	s.keeper.edit(func(l *lease.Lease) { addIncident(l, inc) })
 	defer s.keeper.changed()
 	return s.keeper.flush(ctx)
+}
+
+// Notice records an incident that does not halt. It is written soon; the caller does
+// not wait for it.
+func (s *Shard) Notice(inc Incident) {
+	s.keeper.edit(func(l *lease.Lease) { addIncident(l, inc) })
+	select {
+	case s.keeper.due <- struct{}{}:
+	default:
+	}
 }
 
 // checkpointOf is the position in KCL's words. Start markers keep the sentinel.
@@ -96,6 +102,7 @@ type keeper struct {
 	changed  func()    // tells the consumer that something worth a look happened
 	goal     time.Time // having been caught up then or later is worth a look; zero: never
 	requests chan chan error
+	due      chan struct{} // write now, nobody waits for it
 
 	mu      sync.Mutex
 	stored  lease.Lease // the row as it was last written or read
@@ -109,7 +116,7 @@ type keeper struct {
 func newKeeper(store lease.Store, l lease.Lease, failover time.Duration, attempt time.Time, lost func()) *keeper {
 	return &keeper{
 		store: store, failover: failover, lost: lost, changed: func() {},
-		requests: make(chan chan error), stored: l, next: l,
+		requests: make(chan chan error), due: make(chan struct{}, 1), stored: l, next: l,
 		// Trust counts from the start of the attempt, never from its answer: other
 		// workers count from when the row changed, which is before the answer.
 		trust: attempt.Add(failover),
@@ -167,6 +174,8 @@ func (k *keeper) run(ctx context.Context, finished <-chan error) error {
 	for {
 		select {
 		case <-renew.C:
+			renew.Reset(k.renewal(k.write(ctx)))
+		case <-k.due:
 			renew.Reset(k.renewal(k.write(ctx)))
 		case reply := <-k.requests:
 			err := k.write(ctx)
@@ -242,7 +251,7 @@ func (k *keeper) lookUp(ctx context.Context, old, next lease.Lease, cause error)
 		return lease.Lease{}, ErrLeaseLost
 	case row.Counter == old.Counter:
 		return lease.Lease{}, cause
-	case errors.Is(cause, lease.ErrLost) && (!unknown || row.Incident != old.Incident && row.Incident != next.Incident):
+	case errors.Is(cause, lease.ErrLost) && (!unknown || edited(row, old, next)):
 		// An operator resolved an incident: start over with what the row says.
 		return lease.Lease{}, ErrLeaseLost
 	}
@@ -253,8 +262,14 @@ func (k *keeper) lookUp(ctx context.Context, old, next lease.Lease, cause error)
 	return lease.Lease{}, cause
 }
 
+// edited reports whether a row holds what no write of this worker put there.
+func edited(row, old, next lease.Lease) bool {
+	return row.Incident != old.Incident && row.Incident != next.Incident ||
+		row.Accepted != old.Accepted && row.Accepted != next.Accepted
+}
+
 // sameWrite reports whether a row holds what next asked for.
 func sameWrite(row, next lease.Lease) bool {
 	return row.Checkpoint == next.Checkpoint && row.Sub == next.Sub && row.Incident == next.Incident &&
-		row.Sink == next.Sink && row.Owner == next.Owner
+		row.Accepted == next.Accepted && row.Sink == next.Sink && row.Owner == next.Owner
 }

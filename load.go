@@ -1,11 +1,12 @@
 package kinetl
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/kinetl/kinetl/lease"
@@ -14,15 +15,21 @@ import (
 // load reads one shard into its table for as long as this worker holds the lease,
 // starting over at the watermark whenever the table says so.
 func (p *pipeline) load(ctx context.Context, shard *Shard) error {
-	if text := shard.Lease().Incident; text != "" {
+	defer func() {
+		if errors.Is(context.Cause(ctx), ErrLeaseLost) {
+			p.forget(shard.Info.ID)
+		}
+	}()
+	for _, inc := range OpenIncidents(shard.Lease()) {
 		// Told anew by each holder: who watches only this worker must see it too.
-		inc := Incident{Detail: "unreadable incident on the lease"}
-		_ = json.Unmarshal([]byte(text), &inc) // the detail above stays then
+		p.tell(inc.ID, shard.Info.ID)
 		p.observe.emit(Event{Kind: EventIncident, Shard: shard.Info.ID, Incident: &inc})
+	}
+	if isHalted(shard.Lease()) {
 		<-ctx.Done()
 		return nil
 	}
-	marks := map[Position]string{}
+	marks := map[Position]RejectedRow{}
 	for attempt := 0; ; attempt++ {
 		s := p.newSession(shard, marks)
 		err := s.run(ctx)
@@ -47,7 +54,7 @@ func (p *pipeline) load(ctx context.Context, shard *Shard) error {
 			return p.halt(ctx, shard, incident.incident)
 		case errors.As(err, &rejected):
 			for _, r := range rejected.Rows {
-				marks[r.Position] = r.Reason
+				marks[r.Position] = r
 			}
 		}
 		p.observe.emit(Event{Kind: EventReopened, Shard: shard.Info.ID, Table: s.table.name, Err: err})
@@ -92,7 +99,7 @@ type session struct {
 	shard   *Shard
 	id      ShardID
 	table   *table
-	marks   map[Position]string // positions that the table refused, and why
+	marks   map[Position]RejectedRow // what the table refused
 	builder *Builder
 	decoder Decoder
 
@@ -101,12 +108,14 @@ type session struct {
 	tip        time.Time
 	flight     *flight
 	paused     bool // Until was reached: nothing more is read in this run
+	accepted   bool // the next part comes after a gap that a person accepted (R24)
 	progressed bool
 }
 
 // openPart is what will be the next part.
 type openPart struct {
 	dead    []DeadLetter
+	gap     *Gap
 	deadLen int64
 	through Position
 	grant   *grant
@@ -114,7 +123,7 @@ type openPart struct {
 	tip     time.Time // the shard was read to its tip then
 }
 
-func (p *pipeline) newSession(shard *Shard, marks map[Position]string) *session {
+func (p *pipeline) newSession(shard *Shard, marks map[Position]RejectedRow) *session {
 	t := p.table(shard.Info.ID)
 	return &session{
 		p: p, shard: shard, id: shard.Info.ID, table: t, marks: marks,
@@ -128,6 +137,12 @@ func (s *session) run(ctx context.Context) error {
 	resume, err := s.open(ctx)
 	if err != nil || resume.After == End {
 		return err
+	}
+	s.part.age = time.NewTimer(time.Hour)
+	s.part.age.Stop()
+	defer func() { s.part.age.Stop() }()
+	if s.shard.Unlisted {
+		return s.finish(ctx) // open let it pass: nothing is left to read
 	}
 	reader, err := s.p.Source.Read(ctx, s.id, resume)
 	if err != nil {
@@ -174,7 +189,9 @@ func (s *session) open(ctx context.Context) (Resume, error) {
 		s.shard.Checkpoint(End, s.table.sink(End))
 		return Resume{After: End}, s.shard.Flush(ctx)
 	}
-	if s.shard.Unlisted {
+	// Only for the position that the person saw: the table may have moved since.
+	s.accepted = l.Accepted != "" && l.Accepted == through.String()
+	if s.shard.Unlisted && !s.accepted {
 		return Resume{}, s.incident(IncidentExpired, through, fmt.Sprintf("%s: the shard has left its stream, what it held after %s expired unread: decide whether to go on without it", s.id, through))
 	}
 	if through < Position(l.Sink.Position) {
@@ -182,7 +199,7 @@ func (s *session) open(ctx context.Context) (Resume, error) {
 		l.CaughtUp = time.Time{}
 		s.shard.keeper.edit(func(l *lease.Lease) { l.CaughtUp = time.Time{} })
 	}
-	return Resume{After: through, CaughtUp: l.CaughtUp, Listed: l.Created}, nil
+	return Resume{After: through, CaughtUp: l.CaughtUp, Listed: l.Created, Accepted: s.accepted}, nil
 }
 
 func (s *session) incident(kind IncidentKind, p Position, detail string) error {
@@ -191,9 +208,6 @@ func (s *session) incident(kind IncidentKind, p Position, detail string) error {
 
 // loop takes pages in and seals parts by rows, bytes, age, and need of memory.
 func (s *session) loop(ctx context.Context, pump *pump) error {
-	s.part.age = time.NewTimer(time.Hour)
-	s.part.age.Stop()
-	defer s.part.age.Stop()
 	for {
 		var pressure <-chan struct{}
 		if s.holdsAny() {
@@ -234,7 +248,7 @@ func (s *session) take(page page) (end bool, err error) {
 	if page.err != nil {
 		return s.refuse(page.err)
 	}
-	defer page.grant.set(0)
+	defer page.done()
 	f := page.fetch
 	s.p.observe.emit(Event{Kind: EventFetched, Shard: s.id, Table: s.table.name, Records: int64(len(f.Records)), Bytes: f.Bytes, Lag: f.Lag})
 	until := s.p.Config.Until
@@ -245,10 +259,12 @@ func (s *session) take(page page) (end bool, err error) {
 			f.CaughtUp, s.paused = until, true
 			break
 		}
-		if err := s.decode(rec); err != nil {
+		at := rec.Position()
+		s.goOn(at)
+		if err := s.decode(rec, at); err != nil {
 			return false, err
 		}
-		s.part.through = rec.Position()
+		s.part.through = at
 		if s.full() {
 			s.seal()
 		}
@@ -275,12 +291,14 @@ func (s *session) refuse(err error) (end bool, _ error) {
 }
 
 // decode adds one record to the open part, as a row or as a dead letter.
-func (s *session) decode(rec *Record) error {
-	reason, refused := "", false
-	if len(s.marks) > 0 {
-		reason, refused = s.marks[rec.Position()]
-	}
-	if !refused {
+func (s *session) decode(rec *Record, at Position) error {
+	reason := ""
+	if mark, refused := s.marks[at]; refused {
+		reason = mark.Reason
+		if mark.Column != "" {
+			s.notice(s.table.column(mark.Column), at)
+		}
+	} else {
 		err := s.decoder.Decode(rec.Data, s.builder)
 		if err == nil {
 			err = s.builder.EndRow(rec, s.id)
@@ -291,16 +309,38 @@ func (s *session) decode(rec *Record) error {
 		s.builder.AbortRow()
 		reason = err.Error()
 		if s.p.Config.FailUndecodable {
-			return s.incident(IncidentUndecodable, rec.Position(), fmt.Sprintf("%s: record %s can't be decoded (undecodable: fail): %s", s.id, rec.Position(), reason))
+			return s.incident(IncidentUndecodable, at, fmt.Sprintf("%s: record %s can't be decoded (undecodable: fail): %s", s.id, at, reason))
+		}
+		var capped *CappedError
+		if errors.As(err, &capped) {
+			s.notice(capped.Column, at)
 		}
 	}
 	s.part.dead = append(s.part.dead, DeadLetter{
-		Sequence: rec.Sequence, Sub: rec.Sub, Arrived: rec.Arrived, PartitionKey: rec.PartitionKey,
-		Reason: reason, Payload: rec.Data, At: time.Now(),
+		Sequence: strings.Clone(rec.Sequence), Sub: rec.Sub, Arrived: rec.Arrived, PartitionKey: strings.Clone(rec.PartitionKey),
+		Reason: reason, Payload: bytes.Clone(rec.Data), At: time.Now(),
 	})
 	s.part.deadLen += int64(len(rec.Data)) + 256
-	s.p.observe.emit(Event{Kind: EventDeadLetter, Shard: s.id, Table: s.table.name, Position: rec.Position(), Reason: reason})
+	s.p.observe.emit(Event{Kind: EventDeadLetter, Shard: s.id, Table: s.table.name, Position: at, Reason: reason})
 	return nil
+}
+
+// notice opens the incident of a column that values do not fit, once. Reading goes on.
+func (s *session) notice(c Column, p Position) {
+	inc := newColumnCapped(s.table.name, c, s.id, p, time.Now())
+	if s.p.tell(inc.ID, s.id) {
+		s.shard.Notice(inc)
+		s.p.observe.emit(Event{Kind: EventIncident, Shard: s.id, Table: s.table.name, Incident: &inc})
+	}
+}
+
+// goOn makes the first part after an accepted gap say where reading went on: in the
+// table the gap is recorded once and with the part, whatever fails in between.
+func (s *session) goOn(at Position) {
+	if s.accepted {
+		s.accepted = false
+		s.part.gap = &Gap{To: at, Reason: "expired unread, accepted: what came after the one position and before the other had left the stream"}
+	}
 }
 
 func (s *session) full() bool {
@@ -341,7 +381,7 @@ func (s *session) seal() {
 	}
 	s.account()
 	rows, schema, ids := s.builder.Seal()
-	part := Part{Shard: s.id, After: s.sealed, Through: s.part.through, Schema: schema, RowIDs: ids, DeadLetters: s.part.dead}
+	part := Part{Shard: s.id, After: s.sealed, Through: s.part.through, Schema: schema, RowIDs: ids, DeadLetters: s.part.dead, Gap: s.part.gap}
 	if len(ids) > 0 {
 		part.Rows = rows
 		s.part.grant.set(batchBytes(part) + s.part.deadLen)
@@ -370,6 +410,7 @@ func (s *session) landed() error {
 // finish makes the end of a closed shard durable in the table, and only then in
 // the lease: children start when the lease says so (R8).
 func (s *session) finish(ctx context.Context) error {
+	s.goOn(End)
 	s.part.through = End
 	s.seal()
 	if err := s.settle(ctx); err != nil {

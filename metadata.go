@@ -174,24 +174,26 @@ func (b *Builder) metadataArray(m metadataColumn) arrow.Array {
 	case Metadata:
 		return b.objects()
 	}
-	out := newText(len(b.rows))
-	defer out.Release()
-	var text, quote []byte
+	var text []byte
+	var out *textColumn
 	for i := range b.rows {
-		o := &b.rows[i]
 		var ok bool
-		if text, ok = b.metadataText(text[:0], m.name, o); !ok {
-			out.AppendNull()
+		text, ok = b.metadataText(text[:0], m.name, &b.rows[i])
+		if out == nil {
+			// A metadata column's texts are much of one length.
+			out = newTextColumn(len(b.rows), (len(text)+2)*len(b.rows))
+		}
+		if !ok {
 			continue
 		}
+		out.begin(i)
 		if class == JSON && m.name != ObjectColumn {
-			quote = QuoteJSON(quote[:0], text)
-			out.BinaryBuilder.Append(quote)
-			continue
+			out.data = QuoteJSON(out.data, text)
+		} else {
+			out.data = append(out.data, text...)
 		}
-		out.BinaryBuilder.Append(text)
 	}
-	return out.NewArray()
+	return out.array()
 }
 
 func (b *Builder) arrivals() arrow.Array {

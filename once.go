@@ -1,7 +1,6 @@
 package kinetl
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,11 +8,22 @@ import (
 	"github.com/kinetl/kinetl/lease"
 )
 
-// HaltedError is returned by a run with Once whose remaining shards wait for a person.
-type HaltedError struct{ Incidents []Incident }
+// HaltedError is returned by a run with Once that leaves incidents open: what they
+// halt waits for a person, everything else was loaded.
+type HaltedError struct{ Incidents []Incident } // those that halt first
 
 func (e *HaltedError) Error() string {
-	return fmt.Sprintf("%d shard(s) are halted by an open incident, the first: %s", len(e.Incidents), e.Incidents[0].Detail)
+	halted := 0
+	for _, inc := range e.Incidents {
+		if inc.Halts {
+			halted++
+		}
+	}
+	first := e.Incidents[0].Detail
+	if halted == 0 {
+		return fmt.Sprintf("everything was loaded, and %d incident(s) are open, the first: %s", len(e.Incidents), first)
+	}
+	return fmt.Sprintf("%d shard(s) are halted by an open incident, the first: %s", halted, first)
 }
 
 // complete reports whether every listed shard is finished, was caught up at the goal
@@ -32,12 +42,12 @@ func (r *run) complete() bool {
 	}
 	blocked := map[string]bool{}
 	for key, l := range byKey { // those that are not listed any more, too
-		blocked[key] = l.Incident != ""
+		blocked[key] = isHalted(l)
 	}
 	for _, s := range r.listing.Shards { // parents are listed before their children
 		key := LeaseKey(s.ID)
 		l, ok := byKey[key]
-		halted := ok && l.Incident != ""
+		halted := ok && isHalted(l)
 		for _, p := range s.Parents {
 			halted = halted || blocked[lease.Group(key)+p]
 		}
@@ -70,18 +80,15 @@ func (r *run) rows() map[string]lease.Lease {
 	return rows
 }
 
-// halted is the open incidents at the end of a run with Once.
+// halted is the error of a run with Once that leaves incidents open.
 func (r *run) halted() error {
 	rows := r.rows()
-	var e HaltedError
+	var leases []lease.Lease
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		var inc Incident
-		if text := rows[key].Incident; text != "" && json.Unmarshal([]byte(text), &inc) == nil {
-			e.Incidents = append(e.Incidents, inc)
-		}
+		leases = append(leases, rows[key])
 	}
-	if len(e.Incidents) == 0 {
-		return nil
+	if open := AllIncidents(leases); len(open) > 0 {
+		return &HaltedError{open}
 	}
-	return &e
+	return nil
 }

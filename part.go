@@ -16,6 +16,14 @@ type Part struct {
 	Schema         Schema            // of Rows, column by column
 	RowIDs         []RowID           // the record behind each row, to name one that the destination refuses
 	DeadLetters    []DeadLetter
+	Gap            *Gap // nil: the part follows on After
+}
+
+// Gap says that a person accepted that records after a part's After left the stream
+// unread (R24). A destination records it in _kinetl_gaps together with the part.
+type Gap struct {
+	To     Position // the first record that was still there, or End
+	Reason string
 }
 
 // NumRows is the number of rows.

@@ -68,7 +68,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 		Source: p.Consumer.Source, Destination: p.Destination, NewDecoder: p.NewDecoder,
 		Config: config, Once: p.Consumer.Config.Once,
 		budget: newBudget(config.Memory), observe: observer(p.Consumer.Config.Observe),
-		tables: map[string]*table{},
+		tables: map[string]*table{}, told: map[string]ShardID{},
 	}
 	// Commits outlive ctx: shards that drain wait for them.
 	commits, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -94,6 +94,7 @@ type pipeline struct {
 
 	mu     sync.Mutex
 	tables map[string]*table
+	told   map[string]ShardID // incidents that do not halt -> the shard whose lease has it
 }
 
 // table is the shard's table; the first shard of a table starts its committer.
@@ -108,6 +109,29 @@ func (p *pipeline) table(shard ShardID) *table {
 		p.start(t)
 	}
 	return t
+}
+
+// tell reports whether an incident is new to this run, and notes it.
+func (p *pipeline) tell(id string, shard ShardID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.told[id]; known {
+		return false
+	}
+	p.told[id] = shard
+	return true
+}
+
+// forget lets notices on the lease of a shard that this worker lost be opened anew:
+// they may not have been written, or a person has resolved them.
+func (p *pipeline) forget(shard ShardID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, on := range p.told {
+		if on == shard {
+			delete(p.told, id)
+		}
+	}
 }
 
 // jitter is a random duration below d.

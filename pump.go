@@ -9,6 +9,14 @@ type page struct {
 	err   error
 }
 
+// done gives back the page's bytes.
+func (p page) done() {
+	p.grant.set(0)
+	if p.fetch.Release != nil {
+		p.fetch.Release()
+	}
+}
+
 // pump waits for pages. It reserves bytes before it asks for a page, and gives back
 // what the page did not need (R27).
 type pump struct {
@@ -28,7 +36,7 @@ func startPump(ctx context.Context, reader Reader, account *account) *pump {
 			select {
 			case p.pages <- pg:
 			case <-ctx.Done():
-				pg.grant.set(0)
+				pg.done()
 				return
 			}
 			if pg.err != nil {

@@ -168,6 +168,18 @@ type Column struct {
 	// Native is a capped column's own type in the engine, when Class does not
 	// determine it. The destination casts explicitly and refuses what it would change.
 	Native string
+	// Why tells a person why a capped column was not widened and what to do about it,
+	// where the destination knows. It is no part of what the column is: Differs and
+	// Join look past it.
+	Why string
+}
+
+// typeName is the column's type for people.
+func (c Column) typeName() string {
+	if c.Native != "" {
+		return c.Native
+	}
+	return c.Class.String()
 }
 
 // Schema is the columns of a table, in their order.
@@ -234,6 +246,25 @@ func (c Column) Widen(v Class, changes TypeChanges) (Class, bool) {
 		return joined, true
 	}
 	return joined, changes == Allow && c.Class.Kind() != KindFixed
+}
+
+// changedTo says in words what became of the columns of s in now.
+func (s Schema) changedTo(now Schema) string {
+	var out []string
+	for _, c := range now {
+		switch i := s.Index(c.Name); {
+		case i < 0:
+			out = append(out, fmt.Sprintf("column %q is new, %s", c.Name, c.Class))
+		case s[i].Class != c.Class:
+			out = append(out, fmt.Sprintf("column %q is %s, was %s", c.Name, c.Class, s[i].Class))
+		}
+	}
+	for _, c := range s {
+		if now.Index(c.Name) < 0 {
+			out = append(out, fmt.Sprintf("column %q is gone", c.Name))
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // Differs says in words how have differs from the columns of s, or nothing.

@@ -40,6 +40,7 @@ type Resume struct {
 	After    Position
 	CaughtUp time.Time // zero: never
 	Listed   time.Time // the service's clock when the shard was first listed: a read from Oldest begins no earlier
+	Accepted bool      // a person gave up what expired after After: reading goes on at the oldest record there is (R24)
 }
 
 // Reader reads one shard. One goroutine uses it.
@@ -55,7 +56,7 @@ type Reader interface {
 	//   - io.EOF once a closed shard's last record has been returned and the
 	//     service confirmed the end (R5),
 	//   - *ExpiredError when records after the resume position have left the
-	//     stream unread (R26),
+	//     stream unread (R26), unless the resume says that this is accepted,
 	//   - *GoneError when the stream was deleted or created anew,
 	//   - ctx's error when ctx ends; the reader may then be used again.
 	Next(ctx context.Context) (Fetch, error)
@@ -63,10 +64,12 @@ type Reader interface {
 	Close() error
 }
 
-// Fetch is what one call of Next returned. Records' bytes belong to the fetch.
+// Fetch is what one call of Next returned. The records, with their bytes and their
+// text, live until Release.
 type Fetch struct {
 	Records  []Record
 	Bytes    int64         // payload bytes, keys included
 	Lag      time.Duration // how far the read is behind the shard's tip (MillisBehindLatest)
 	CaughtUp time.Time     // when Lag is zero: the instant the answered request was sent; else zero
+	Release  func()        // may be nil, and need not be called
 }

@@ -21,7 +21,7 @@ var aggregateMagic = []byte{0xf3, 0x89, 0x9a, 0xc2}
 // Records keep their place whatever their hash key says: a record that a producer
 // sent twice around a reshard is two records of the stream.
 func unpack(dst []kinetl.Record, r kinetl.Record) []kinetl.Record {
-	if !bytes.HasPrefix(r.Data, aggregateMagic) || len(r.Data) < len(aggregateMagic)+md5.Size {
+	if !isAggregate(r) {
 		return append(dst, r)
 	}
 	message := r.Data[len(aggregateMagic) : len(r.Data)-md5.Size]
@@ -34,6 +34,11 @@ func unpack(dst []kinetl.Record, r kinetl.Record) []kinetl.Record {
 		return append(dst[:before], r)
 	}
 	return dst
+}
+
+// isAggregate reports whether a record begins like an aggregate and is long enough.
+func isAggregate(r kinetl.Record) bool {
+	return bytes.HasPrefix(r.Data, aggregateMagic) && len(r.Data) >= len(aggregateMagic)+md5.Size
 }
 
 // unpackMessage reads AggregatedRecord: partition_key_table (1, repeated string),

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -24,7 +26,7 @@ const (
 	maxLimit       = 10_000                 // records per call. Source: GetRecords
 	firstLimit     = 500                    // records of the first call
 	shardRate      = 2_000_000              // bytes a second that a shard gives. Source: Kinesis quotas
-	decodeFactor   = 3                      // memory of a call, in bytes per byte of data: the answer in base64, and its decoding
+	decodeFactor   = 2                      // memory of a call, in bytes per byte of data: base64, and the records' frames
 	idlePageBytes  = 4 << 10                // reserved for a page that will probably be empty
 	emptiesToIdle  = 5                      // pages without records until the pause is the idle one
 	firstBackoff   = 200 * time.Millisecond // after the first call that failed
@@ -40,6 +42,7 @@ type reader struct {
 	after     kinetl.Position // everything up to here was returned
 	iterator  string          // empty: to be opened at after
 	unproven  bool            // no page has shown yet that nothing was trimmed after the resume position
+	trimmed   bool            // the service does not know the resume position, which is accepted: begin at the oldest record
 	skipping  bool            // records up to after may come again
 	ended     bool            // the service gave no next iterator
 	confirmed bool            // and said which shards follow
@@ -59,7 +62,7 @@ func (s *Source) Read(_ context.Context, shard kinetl.ShardID, from kinetl.Resum
 	}
 	return &reader{
 		source: s, stream: st, id: shard, resume: from, after: from.After,
-		unproven: true, limit: firstLimit, average: 1 << 10,
+		unproven: !from.Accepted, limit: firstLimit, average: 1 << 10,
 	}, nil
 }
 
@@ -130,11 +133,11 @@ func (r *reader) call(ctx context.Context) (kinetl.Fetch, error) {
 	if err := r.probe(page); err != nil {
 		return kinetl.Fetch{}, err
 	}
-	f := kinetl.Fetch{Bytes: page.Bytes, Lag: page.Lag, Records: r.unpack(page.Records)}
+	f := kinetl.Fetch{Bytes: page.Bytes, Lag: page.Lag, Records: r.unpack(page.Records), Release: page.Release}
 	if page.Lag == 0 {
 		f.CaughtUp = asked
 	}
-	r.iterator = page.Next
+	r.iterator = strings.Clone(page.Next)
 	r.ended = page.Next == ""
 	r.confirmed = page.ChildShards > 0
 	r.adapt(page)
@@ -144,6 +147,12 @@ func (r *reader) call(ctx context.Context) (kinetl.Fetch, error) {
 // unpack takes records apart and drops what was returned before: reading resumes
 // AT a sequence number because part of its aggregate may be new.
 func (r *reader) unpack(records []kinetl.Record) []kinetl.Record {
+	if !r.skipping && !slices.ContainsFunc(records, isAggregate) {
+		if len(records) > 0 {
+			r.after = records[len(records)-1].Position()
+		}
+		return records
+	}
 	out := make([]kinetl.Record, 0, len(records))
 	for _, rec := range records {
 		before := len(out)
@@ -156,6 +165,7 @@ func (r *reader) unpack(records []kinetl.Record) []kinetl.Record {
 		}
 	}
 	if len(out) > 0 {
+		r.trimmed = false
 		r.after = out[len(out)-1].Position()
 	}
 	return out
@@ -167,7 +177,7 @@ func (r *reader) open(ctx context.Context) error {
 	seq, _, isRecord := r.after.Sequence()
 	at, isInstant := r.after.Instant()
 	switch {
-	case isRecord:
+	case isRecord && !r.trimmed:
 		in.ShardIteratorType, in.StartingSequenceNumber = types.ShardIteratorTypeAtSequenceNumber, &seq
 	case isInstant:
 		in.ShardIteratorType, in.Timestamp = types.ShardIteratorTypeAtTimestamp, &at
@@ -216,7 +226,7 @@ func (r *reader) probe(page *wire.Page) error {
 		first = page.Records[0].Sequence
 	}
 	if first != seq && time.Since(r.resume.CaughtUp) >= r.stream.retention {
-		return r.expired(first)
+		return r.expired(strings.Clone(first))
 	}
 	r.unproven = false
 	return nil
@@ -256,6 +266,9 @@ func (r *reader) bear(ctx context.Context, err error) error {
 	case errors.As(err, &invalid) && r.iterator == "" && r.unproven:
 		// The sequence number is not one of this shard: the record is gone.
 		return r.expired("")
+	case errors.As(err, &invalid) && r.iterator == "" && r.resume.Accepted && !r.trimmed && r.after == r.resume.After:
+		r.trimmed = true
+		return nil
 	case permanent(err):
 		if _, err := r.source.find(r.id); err != nil {
 			return err

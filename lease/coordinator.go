@@ -307,7 +307,7 @@ func oldestInstants(leases []Lease) map[string]time.Time {
 
 // forgotten is the rows to delete: finished, no longer listed although the stream
 // is, and every child has got beyond its start. Until then the row is what tells a
-// finished shard from one that was never read.
+// finished shard from one that was never read. An open incident keeps its row.
 func forgotten(leases []Lease, shards []Shard) []Lease {
 	listed, streams := map[string]bool{}, map[string]bool{}
 	for _, s := range shards {
@@ -325,7 +325,7 @@ func forgotten(leases []Lease, shards []Shard) []Lease {
 	}
 	var out []Lease
 	for _, l := range leases {
-		if l.Ended() && !listed[l.Key] && streams[Group(l.Key)] && children[l.Key] && !waiting[l.Key] {
+		if l.Ended() && l.Incident == "" && !listed[l.Key] && streams[Group(l.Key)] && children[l.Key] && !waiting[l.Key] {
 			out = append(out, l)
 		}
 	}

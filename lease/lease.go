@@ -29,7 +29,8 @@ type Lease struct {
 	Start    time.Time // kinetlStart: the instant that Latest and AtTimestamp stand for (R19)
 	CaughtUp time.Time // kinetlCaughtUp: everything up to here is durable (R3)
 	Sink     Sink      // kinetlSink: what Checkpoint stands for, when kinetl wrote it (R15)
-	Incident string    // kinetlIncident: JSON of the incident that halts the shard (R24)
+	Incident string    // kinetlIncident: JSON list of the shard's open incidents (R24)
+	Accepted string    // kinetlAccepted: a person gave up what expired unread after this position, as an incident prints it (R24)
 
 	// OwnerGone is set by a store that knows that the owner's process has ended;
 	// it is never stored. Such a lease counts as expired at once (R25).

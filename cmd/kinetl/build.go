@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awskinesis "github.com/aws/aws-sdk-go-v2/service/kinesis"
@@ -55,7 +57,10 @@ func build(ctx context.Context, plan config.Plan, opts buildOptions) (_ *job, er
 			err = errors.Join(fmt.Errorf("pipeline %s: %w", j.name, err), j.close())
 		}
 	}()
-	source, err := buildSource(ctx, plan)
+	if at := plan.Source.Spec.Config.StartTime(); at.After(time.Now()) {
+		return nil, exit(exitDocuments, fmt.Errorf("startPosition %s lies in the future: Kinesis begins no later than now; use latest", at.Format(time.RFC3339)))
+	}
+	source, err := buildSource(ctx, plan, opts.logger)
 	if err != nil {
 		return nil, exit(exitSurroundings, err)
 	}
@@ -90,6 +95,35 @@ func build(ctx context.Context, plan config.Plan, opts buildOptions) (_ *job, er
 	return j, nil
 }
 
+// overhead is what the program takes beside records and DuckDB's buffers.
+const overhead = 48 << 20
+
+// limitMemory makes the garbage collector work harder before the heap doubles: the
+// pipelines' memory is a promise about the process (R27), and DuckDB's share of it
+// is not on Go's heap.
+func limitMemory(plans []config.Plan) {
+	total := int64(overhead)
+	for _, plan := range plans {
+		_, records := shareMemory(plan)
+		total += records
+	}
+	debug.SetMemoryLimit(total)
+}
+
+// shareMemory splits a pipeline's memory between DuckDB and records. What neither
+// gets is for what it takes to decode a page and for garbage; TestBlockedSinkMemory
+// measures the whole.
+func shareMemory(plan config.Plan) (duckDB, records int64) {
+	memory := int64(plan.Pipeline.Spec.Memory)
+	if c, ok := plan.Destination.Spec.Config.(*config.DuckDB); ok {
+		duckDB = int64(c.MemoryLimit)
+	}
+	if duckDB == 0 {
+		duckDB = max(memory/4, 64<<20)
+	}
+	return duckDB, max(memory-duckDB, memory/4) / 2
+}
+
 // kinesisSettings is how a source's streams are reached.
 func kinesisSettings(s config.Source) awsconf.Settings {
 	c := s.Spec.Config
@@ -100,17 +134,19 @@ func kinesisSettings(s config.Source) awsconf.Settings {
 	}
 }
 
-func buildSource(ctx context.Context, plan config.Plan) (*kinesis.Source, error) {
+func buildSource(ctx context.Context, plan config.Plan, logger *slog.Logger) (*kinesis.Source, error) {
 	cfg, err := awsconf.Load(ctx, kinesisSettings(*plan.Source))
 	if err != nil {
 		return nil, fmt.Errorf("source %s: %w", plan.Source.Metadata.Name, err)
 	}
-	return kinesis.NewSource(sourceOptions(cfg, plan)), nil
+	opts := sourceOptions(cfg, plan)
+	opts.Logger = logger
+	return kinesis.NewSource(opts), nil
 }
 
 func sourceOptions(cfg aws.Config, plan config.Plan) kinesis.Options {
 	c := plan.Source.Spec.Config
-	opts := kinesis.Options{Client: awskinesis.NewFromConfig(cfg), Streams: c.Streams, ReadShare: c.ReadShare}
+	opts := kinesis.Options{Client: awskinesis.NewFromConfig(cfg), Streams: c.Streams, ReadShare: c.ReadShare, Wire: kinesis.Wire(c.Wire)}
 	if only := plan.Pipeline.Spec.Source.Streams; len(only) > 0 {
 		opts.Streams = only
 	}
@@ -129,10 +165,7 @@ func buildDestination(plan config.Plan, opts buildOptions) (_ kinetl.Destination
 	if !ok {
 		return nil, 0, fmt.Errorf("destination %s: connector %s can't be run by this version", d.Metadata.Name, d.Spec.Connector)
 	}
-	memory, limit := int64(p.Spec.Memory), int64(c.MemoryLimit)
-	if limit == 0 {
-		limit = max(memory/2, 64<<20)
-	}
+	limit, records := shareMemory(plan)
 	dest, err := duckdb.New(duckdb.Options{
 		Path: c.Path, Namespace: p.Spec.Destination.Namespace, Application: p.Spec.Application,
 		Adopt: opts.adopt, MemoryLimit: limit, Threads: c.Threads,
@@ -141,7 +174,7 @@ func buildDestination(plan config.Plan, opts buildOptions) (_ kinetl.Destination
 	if err != nil {
 		return nil, 0, fmt.Errorf("destination %s: %w", d.Metadata.Name, err)
 	}
-	return dest, max(memory-limit, memory/4), nil
+	return dest, records, nil
 }
 
 func startOf(c config.KinesisSource) lease.Start {

@@ -40,7 +40,7 @@ neither secrets nor network.`,
 	}
 	cmd.Flags().BoolVar(&c.offline, "offline", false, "check the documents only")
 	cmd.Flags().BoolVar(&c.asJSON, "json", false, "print one JSON document")
-	cmd.Flags().StringVar(&c.secrets, "secrets", "", "folder with a file per secret; else the environment")
+	cmd.Flags().StringVar(&c.secrets, "secrets", "", "`folder` with a file per secret; else the environment")
 	return cmd
 }
 
@@ -114,7 +114,7 @@ func (c *checker) checkStreams(ctx context.Context, plan config.Plan) {
 	if err == nil && len(streams) == 0 {
 		err = errors.New("no stream matches: nothing would be read")
 	}
-	c.note(plan, "streams", exitSurroundings, awsconf.Explain(err), fmt.Sprintf("%d stream(s), %d shard(s), %d of them open", len(streams), len(listing.Shards), open))
+	c.note(plan, "streams", exitSurroundings, explain(err), fmt.Sprintf("%d stream(s), %d shard(s), %d of them open", len(streams), len(listing.Shards), open))
 }
 
 // checkDestination looks at the database file without making or changing it.
@@ -147,7 +147,7 @@ func (c *checker) checkLeases(ctx context.Context, plan config.Plan) {
 	}
 	c.note(plan, "leases "+path, exitSurroundings, nil, fmt.Sprintf("%d shard(s)", len(leases)))
 	if incidents > 0 {
-		c.note(plan, "incidents", exitIncident, fmt.Errorf("%d open: kinetl incidents list tells what to do", incidents), "")
+		c.note(plan, "incidents", exitIncident, fmt.Errorf("%d open: kinetl incidents list shows them", incidents), "")
 	}
 }
 

@@ -42,14 +42,14 @@ stream that is split and merged meanwhile, loads them into a DuckDB file, and
 compares what the table holds with what was put. Everything stands in
 ./kinetl-demo, which each demo replaces.`,
 		Example: "  kinetl demo\n  kinetl demo --records 1000000 --keep /tmp/orders",
-		Args:    cobra.NoArgs,
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d.out, d.log = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return d.run(cmd.Context())
 		},
 	}
-	cmd.Flags().IntVar(&d.records, "records", 200_000, "how many orders are put")
-	cmd.Flags().StringVar(&d.folder, "keep", "kinetl-demo", "folder for the DuckDB file; replaced if an earlier demo made it")
+	cmd.Flags().IntVar(&d.records, "records", 200_000, "how `many` orders are put")
+	cmd.Flags().StringVar(&d.folder, "keep", "kinetl-demo", "`folder` for the DuckDB file; replaced if an earlier demo made it")
 	cmd.Flags().BoolVar(&d.asJSON, "json", false, "print a summary as one JSON document on the last line")
 	return cmd
 }
@@ -278,13 +278,7 @@ func (d *demo) report(ctx context.Context, took time.Duration) error {
 		{"Dead letters", `SELECT shard, partition_key, reason, payload FROM orders_dead_letters ORDER BY "at"`},
 	} {
 		fmt.Fprintf(d.out, "\n%s\n", q.title)
-		rows, err := db.QueryContext(ctx, q.statement)
-		if err != nil {
-			return fmt.Errorf("look at the table: %w", err)
-		}
-		err = printRows(d.out, rows, false)
-		rows.Close()
-		if err != nil {
+		if err := printQuery(ctx, d.out, db, q.statement, false); err != nil {
 			return fmt.Errorf("look at the table: %w", err)
 		}
 	}

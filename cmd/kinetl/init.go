@@ -19,9 +19,9 @@ func initCommand() *cobra.Command {
 		Use:   "init",
 		Short: "Write a pipeline.yaml to begin with",
 		Long: `Writes ./pipeline.yaml, with a comment on every setting, and beside it the JSON
-Schema with which editors check it. Nothing is ever overwritten.`,
+Schema with which editors check it. A pipeline.yaml that is there is left alone.`,
 		Example: "  kinetl init --stream orders\n  kinetl check pipeline.yaml\n  kinetl run --once pipeline.yaml",
-		Args:    cobra.NoArgs,
+		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if to != "duckdb" {
 				return exit(exitDocuments, fmt.Errorf("--to %s: this version writes to duckdb only", to))
@@ -33,8 +33,8 @@ Schema with which editors check it. Nothing is ever overwritten.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&stream, "stream", "orders", "name or ARN of the stream")
-	cmd.Flags().StringVar(&to, "to", "duckdb", "kind of destination")
+	cmd.Flags().StringVar(&stream, "stream", "orders", "`name` or ARN of the stream")
+	cmd.Flags().StringVar(&to, "to", "duckdb", "`kind` of destination")
 	return cmd
 }
 
@@ -51,9 +51,14 @@ func writePipeline(stream string) error {
 		}
 		return '-'
 	}, name)
-	text := fmt.Sprintf(pipelineTemplate, schemaFile, name, stream, name)
-	if _, err := config.Parse(config.File{Name: pipelineFile, Text: text}); err != nil {
-		return fmt.Errorf("--stream %s: %w", stream, err)
+	region := "us-east-1"
+	if arn := strings.Split(stream, ":"); len(arn) == 6 {
+		region = arn[3]
+	}
+	text := fmt.Sprintf(pipelineTemplate, schemaFile, name, stream, region)
+	var faults config.Faults
+	if _, err := config.Parse(config.File{Name: pipelineFile, Text: text}); errors.As(err, &faults) {
+		return fmt.Errorf("--stream %s: %s", stream, faults[0].Message)
 	}
 	if err := writeNew(pipelineFile, []byte(text)); err != nil {
 		return err
@@ -94,7 +99,7 @@ spec:
   # Without a role or keys, the process's own AWS credentials are used.
   # aws: { role: { arn: "arn:aws:iam::111122223333:role/kinetl", externalId: "..." } }
   config:
-    region: us-east-1             # the stream's region
+    region: %-21[4]q # the stream's region
     streams: [%[3]q]              # names or ARNs; left out: every stream that can be listed
     startPosition: earliest       # or latest, or a time such as 2026-11-30T00:00:00Z
     # endpoint: http://127.0.0.1:4567   # of an emulator, or of a VPC endpoint
@@ -104,7 +109,7 @@ kind: Destination
 metadata: { name: local }
 spec:
   connector: duckdb
-  config: { path: %[4]s.duckdb }
+  config: { path: %[2]s.duckdb }
 ---
 apiVersion: openetl.io/v1alpha1
 kind: Pipeline

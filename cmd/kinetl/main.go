@@ -55,7 +55,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	go func() {
 		select {
 		case <-signals:
-			fmt.Fprintln(stderr, "kinetl: stopping: committing what was read; once more to stop at once")
 			cancel()
 		case <-ctx.Done():
 			return
@@ -76,15 +75,18 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if err == nil {
 		return exitDone
 	}
-	text := strings.TrimRight(err.Error(), "\n")
-	if text != "" {
-		fmt.Fprintln(stderr, "kinetl: "+text)
-	}
+	code := exitFailed
 	var e *exitError
 	if errors.As(err, &e) {
-		return e.code
+		code = e.code
 	}
-	return exitFailed
+	text := strings.TrimRight(err.Error(), "\n")
+	if format, _ := root.PersistentFlags().GetString("log-format"); format == "json" {
+		slog.New(slog.NewJSONHandler(stderr, nil)).Error(text, "exit_code", code)
+	} else if text != "" {
+		fmt.Fprintln(stderr, "kinetl: "+text)
+	}
+	return code
 }
 
 func newRoot() *cobra.Command {
@@ -101,45 +103,72 @@ Exit codes: 0 done or drained, 1 failed, 2 documents or flags, 3 surroundings
 		Example:           "  kinetl demo\n  kinetl init --stream orders\n  kinetl check pipeline.yaml\n  kinetl run pipeline.yaml",
 		SilenceUsage:      true,
 		SilenceErrors:     true,
+		Args:              cobra.ArbitraryArgs,
+		RunE:              needSubcommand,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return setLogger(cmd, format, level) },
 	}
-	root.PersistentFlags().StringVar(&format, "log-format", "text", "how logs on stderr are written: text or json")
-	root.PersistentFlags().StringVar(&level, "log-level", "info", "least level that is logged: debug, info, warn or error")
+	// A command that only groups others is not called by itself.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.PersistentFlags().StringVar(&format, "log-format", "text", "how logs on stderr are written: `text` or json")
+	root.PersistentFlags().StringVar(&level, "log-level", "info", "least `level` that is logged: debug, info, warn or error")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit(exitDocuments, fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.AddCommand(
 		demoCommand(), initCommand(), checkCommand(), runCommand(), statusCommand(), shardsCommand(),
 		positionCommand(), incidentsCommand(), queryCommand(), schemaCommand(), versionCommand(),
+		emulatorCommand(), putCommand(), tailCommand(),
 	)
 	return root
 }
 
+// needSubcommand runs a command that only groups others: alone it shows them, and
+// with a word that is none of them it says so.
+func needSubcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), args[0])
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf(": did you mean %s?", strings.Join(near, " or "))
+	}
+	return exit(exitDocuments, fmt.Errorf("%s; see %s --help", text, cmd.CommandPath()))
+}
+
+// argCount asks for this many arguments.
+func argCount(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return exit(exitDocuments, fmt.Errorf("got %d argument(s); usage: %s", len(args), cmd.UseLine()))
+		}
+		return nil
+	}
+}
+
 type loggerKey struct{}
 
+// setLogger makes the logger that the flags ask for.
 func setLogger(cmd *cobra.Command, format, level string) error {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return exit(exitDocuments, fmt.Errorf("--log-level %q is none of debug, info, warn, error", level))
 	}
 	opts := &slog.HandlerOptions{Level: l}
-	var h slog.Handler
+	var to func(io.Writer) *slog.Logger
 	switch format {
 	case "text":
-		h = slog.NewTextHandler(cmd.ErrOrStderr(), opts)
+		to = func(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, opts)) }
 	case "json":
-		h = slog.NewJSONHandler(cmd.ErrOrStderr(), opts)
+		to = func(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, opts)) }
 	default:
 		return exit(exitDocuments, fmt.Errorf("--log-format %q is neither text nor json", format))
 	}
-	cmd.SetContext(context.WithValue(cmd.Context(), loggerKey{}, slog.New(h)))
+	cmd.SetContext(context.WithValue(cmd.Context(), loggerKey{}, to))
 	return nil
 }
 
-// logger is the logger that the flags ask for.
-func logger(ctx context.Context) *slog.Logger {
-	if l, ok := ctx.Value(loggerKey{}).(*slog.Logger); ok {
-		return l
-	}
-	return slog.Default()
+// loggerTo is the logger that the flags ask for, writing to w.
+func loggerTo(ctx context.Context, w io.Writer) *slog.Logger {
+	return ctx.Value(loggerKey{}).(func(io.Writer) *slog.Logger)(w)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -13,14 +14,18 @@ import (
 )
 
 // progress adds up events and shows them: one line that is drawn over on a
-// terminal, a line every few seconds elsewhere.
+// terminal, a line every few seconds elsewhere, when something came.
 type progress struct {
 	out      io.Writer
 	terminal bool
 	every    time.Duration
+	log      *slog.Logger // takes the lines elsewhere than on a terminal; nil: out does
 
 	mu      sync.Mutex
+	drawn   bool  // a line stands on the terminal, to be drawn over
+	shown   int64 // records and rows of the last line
 	started time.Time
+	worked  bool // a lease was taken
 	records int64
 	bytes   int64
 	rows    int64
@@ -41,6 +46,8 @@ func (p *progress) observe(e kinetl.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch e.Kind {
+	case kinetl.EventLeaseTaken:
+		p.worked = true
 	case kinetl.EventFetched:
 		p.records += e.Records
 		p.bytes += e.Bytes
@@ -60,6 +67,19 @@ func (p *progress) stored() int64 {
 	return p.rows + p.dead
 }
 
+// Write passes log lines on to out, and the line that is drawn over stays below them.
+func (p *progress) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drawn {
+		fmt.Fprint(p.out, clearLine)
+		p.drawn = false
+	}
+	return p.out.Write(b)
+}
+
+const clearLine = "\r\x1b[K"
+
 // show draws until done is closed, and once more then.
 func (p *progress) show(done <-chan struct{}) {
 	tick := time.NewTicker(p.every)
@@ -67,41 +87,41 @@ func (p *progress) show(done <-chan struct{}) {
 	for {
 		select {
 		case <-tick.C:
-			if p.any() {
-				p.draw()
-			}
+			p.draw(false)
 		case <-done:
-			if p.any() {
-				p.draw()
-				if p.terminal {
-					fmt.Fprintln(p.out)
-				}
-			}
+			p.draw(true)
 			return
 		}
 	}
 }
 
-// any reports whether there is anything to show.
-func (p *progress) any() bool {
+// draw shows where things stand; elsewhere than on a terminal only if that changed,
+// or at the end.
+func (p *progress) draw(last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.lag) > 0 || p.records > 0
-}
-
-func (p *progress) draw() {
-	p.mu.Lock()
-	took := time.Since(p.started)
+	changed := p.records+p.rows+p.dead != p.shown
+	if !p.worked && p.records == 0 || !p.terminal && !last && !changed {
+		return
+	}
+	p.shown = p.records + p.rows + p.dead
+	rate := float64(p.bytes) / 1e6 / time.Since(p.started).Seconds()
 	var lag time.Duration
 	for _, l := range p.lag {
 		lag = max(lag, l)
 	}
+	if !p.terminal && p.log != nil {
+		p.log.Info("progress", "records", p.records, "rows", p.rows, "dead_letters", p.dead, "shards", len(p.lag), "lag", lag.Round(time.Millisecond))
+		return
+	}
 	line := fmt.Sprintf("%9d records  %6.1f MB/s  %9d rows  %3d dead letters  %2d shards  lag %s",
-		p.records, float64(p.bytes)/1e6/took.Seconds(), p.rows, p.dead, len(p.lag), lag.Round(time.Millisecond))
-	p.mu.Unlock()
-	if p.terminal {
-		fmt.Fprintf(p.out, "\r\x1b[K%s", line)
-	} else {
+		p.records, rate, p.rows, p.dead, len(p.lag), lag.Round(time.Millisecond))
+	if !p.terminal {
 		fmt.Fprintln(p.out, line)
+		return
+	}
+	fmt.Fprint(p.out, clearLine+line)
+	if p.drawn = !last; last {
+		fmt.Fprintln(p.out)
 	}
 }

@@ -4,17 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/duckdb/duckdb-go/v2"
+	ddb "github.com/duckdb/duckdb-go/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/kinetl/kinetl"
+	"github.com/kinetl/kinetl/dest/duckdb"
 )
 
 func queryCommand() *cobra.Command {
@@ -25,12 +28,19 @@ func queryCommand() *cobra.Command {
 		Long: `Runs one statement on a DuckDB file, read-only, and prints the rows. DuckDB lets
 one process in at a time: while a pipeline has the file open, this says so.`,
 		Example: `  kinetl query orders.duckdb 'SELECT count(*) FROM orders'`,
-		Args:    cobra.ExactArgs(2),
+		Args:    argCount(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := os.Stat(args[0]); err != nil {
-				return exit(exitDocuments, fmt.Errorf("database %s: %w", args[0], err))
+				return exit(exitDocuments, fmt.Errorf("open database: %w", err))
 			}
-			return exit(exitFailed, query(cmd.Context(), cmd.OutOrStdout(), args[0], args[1], asJSON))
+			err := query(cmd.Context(), cmd.OutOrStdout(), args[0], args[1], asJSON)
+			var locked *duckdb.LockedError
+			if err != nil {
+				if _, reason := duckdb.Check(args[0]); errors.As(reason, &locked) {
+					return exit(exitSurroundings, reason)
+				}
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per row")
@@ -40,19 +50,61 @@ one process in at a time: while a pipeline has the file open, this says so.`,
 func query(ctx context.Context, out io.Writer, path, statement string, asJSON bool) error {
 	db, err := sql.Open("duckdb", path+"?access_mode=READ_ONLY")
 	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
+		return exit(exitSurroundings, fmt.Errorf("open %s: %w", path, err))
 	}
 	defer db.Close()
-	rows, err := db.QueryContext(ctx, statement)
-	if err != nil {
+	if err := db.PingContext(ctx); err != nil {
+		return exit(exitSurroundings, fmt.Errorf("open %s: %w", path, err))
+	}
+	if err := printQuery(ctx, out, db, statement, asJSON); err != nil {
 		return fmt.Errorf("query %s: %w", path, err)
 	}
-	defer rows.Close()
-	return printRows(out, rows, asJSON)
+	return nil
 }
 
-// printRows prints a result as aligned columns, or as one JSON object per row.
-func printRows(out io.Writer, rows *sql.Rows, asJSON bool) error {
+// printQuery prints a statement's result as aligned columns, or as one JSON object
+// per row.
+func printQuery(ctx context.Context, out io.Writer, db *sql.DB, statement string, asJSON bool) error {
+	rows, isJSON, err := selectRows(ctx, db, statement)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	return printRows(out, rows, isJSON, asJSON)
+}
+
+// selectRows runs a statement and says which of its columns are of type JSON. Those it
+// asks for as text: the driver would parse them, which rounds numbers and sorts keys.
+func selectRows(ctx context.Context, db *sql.DB, statement string) (rows *sql.Rows, isJSON []bool, err error) {
+	if rows, err = db.QueryContext(ctx, statement); err != nil {
+		return nil, nil, err
+	}
+	types, err := rows.ColumnTypes()
+	if err != nil {
+		return nil, nil, errors.Join(err, rows.Close())
+	}
+	isJSON = make([]bool, len(types))
+	columns := make([]string, len(types))
+	for i, t := range types {
+		isJSON[i] = t.DatabaseTypeName() == "JSON"
+		columns[i] = fmt.Sprintf("#%d", i+1)
+		if isJSON[i] {
+			columns[i] = fmt.Sprintf("CAST(#%d AS VARCHAR)", i+1)
+		}
+		columns[i] += ` AS "` + strings.ReplaceAll(t.Name(), `"`, `""`) + `"`
+	}
+	if !slices.Contains(isJSON, true) {
+		return rows, isJSON, nil
+	}
+	if err := rows.Close(); err != nil {
+		return nil, nil, err
+	}
+	text := "SELECT " + strings.Join(columns, ", ") + " FROM (" + strings.TrimRight(statement, "; \t\n") + "\n)"
+	rows, err = db.QueryContext(ctx, text)
+	return rows, isJSON, err
+}
+
+func printRows(out io.Writer, rows *sql.Rows, isJSON []bool, asJSON bool) error {
 	names, err := rows.Columns()
 	if err != nil {
 		return err
@@ -69,12 +121,13 @@ func printRows(out io.Writer, rows *sql.Rows, asJSON bool) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
-		if asJSON {
-			object := make(map[string]any, len(names))
-			for i, n := range names {
-				object[n] = plain(values[i])
+		for i, v := range values {
+			if text, ok := v.(string); ok && isJSON[i] && asJSON {
+				values[i] = json.RawMessage(text)
 			}
-			if err := json.NewEncoder(out).Encode(object); err != nil {
+		}
+		if asJSON {
+			if err := printObject(out, names, values); err != nil {
 				return err
 			}
 			continue
@@ -91,12 +144,35 @@ func printRows(out io.Writer, rows *sql.Rows, asJSON bool) error {
 	return w.Flush()
 }
 
+// printObject prints a row as a JSON object whose keys stand in the order of columns.
+func printObject(out io.Writer, names []string, values []any) error {
+	line := []byte{'{'}
+	for i, name := range names {
+		if i > 0 {
+			line = append(line, ',')
+		}
+		key, err := json.Marshal(name)
+		if err != nil {
+			return err
+		}
+		value, isRaw := values[i].(json.RawMessage) // which encoding/json would change
+		if !isRaw {
+			if value, err = json.Marshal(plain(values[i])); err != nil {
+				return fmt.Errorf("column %s: %w", name, err)
+			}
+		}
+		line = append(append(append(line, key...), ':'), value...)
+	}
+	_, err := out.Write(append(line, "}\n"...))
+	return err
+}
+
 // plain is a value that encoding/json prints as it is meant.
 func plain(v any) any {
 	switch v := v.(type) {
 	case []byte:
 		return string(v)
-	case duckdb.Decimal:
+	case ddb.Decimal:
 		return json.Number(v.String())
 	}
 	return v

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/aws/smithy-go"
@@ -43,16 +44,24 @@ one stops at once. Neither loses or repeats anything.`,
 				}
 				r.until, r.once = t, true
 			}
-			r.logger = logger(cmd.Context())
+			if _, _, err := net.SplitHostPort(r.listen); r.listen != "" && err != nil {
+				return exit(exitDocuments, fmt.Errorf("--listen %q is not HOST:PORT", r.listen))
+			}
 			r.progress = newProgress(cmd.ErrOrStderr())
+			r.logger = loggerTo(cmd.Context(), cmd.ErrOrStderr())
+			if r.progress.terminal {
+				r.logger = loggerTo(cmd.Context(), r.progress)
+			} else {
+				r.progress.log = r.logger
+			}
 			return r.run(cmd.Context(), args)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&r.once, "once", false, "end when everything that the streams held at the start is stored")
-	f.StringVar(&until, "until", "", "leave records that arrived at this time (RFC 3339) or later in the stream, and end")
-	f.StringVar(&r.listen, "listen", "", "address to serve /healthz, /readyz and /metrics on")
-	f.StringVar(&r.secrets, "secrets", "", "folder with a file per secret; else the environment")
+	f.StringVar(&until, "until", "", "leave records that arrived at this `time` (RFC 3339) or later in the stream, and end")
+	f.StringVar(&r.listen, "listen", "", "`address` to serve /healthz, /readyz and /metrics on")
+	f.StringVar(&r.secrets, "secrets", "", "`folder` with a file per secret; else the environment")
 	f.BoolVar(&r.adopt, "adopt", false, "take over tables that another application has loaded")
 	return cmd
 }
@@ -83,24 +92,58 @@ func (r *runner) run(ctx context.Context, files []string) error {
 	if err != nil {
 		return err
 	}
+	if len(plans) == 0 {
+		return exit(exitDocuments, fmt.Errorf("%s: no document of kind Pipeline: nothing to run", strings.Join(files, ", ")))
+	}
+	limitMemory(plans)
 	r.api = httpapi.New()
 	stopServing, err := r.serve(ctx)
 	if err != nil {
 		return err
 	}
-	stopDrain := context.AfterFunc(ctx, r.api.Drain)
+	stopDrain := context.AfterFunc(ctx, func() {
+		r.logger.Info("stopping: committing what was read; a second signal stops at once")
+		r.api.Drain()
+	})
 	defer stopDrain()
 	shown, hidden := make(chan struct{}), make(chan struct{})
 	go func() { defer close(hidden); r.progress.show(shown) }()
 
-	group, gctx := errgroup.WithContext(ctx)
-	for _, plan := range plans {
-		group.Go(func() error { return classify(r.runPlan(gctx, plan)) })
-	}
-	err = group.Wait()
+	err = r.runPlans(ctx, plans)
 	close(shown)
 	<-hidden
 	return errors.Join(err, stopServing())
+}
+
+// runPlans runs pipelines side by side. With --once each gets to its end whatever
+// becomes of the others; else one that fails ends the program, in order, for whoever
+// watches over it to start it again.
+func (r *runner) runPlans(ctx context.Context, plans []config.Plan) error {
+	group, gctx := errgroup.WithContext(ctx)
+	errs := make([]error, len(plans))
+	for i, plan := range plans {
+		group.Go(func() error {
+			errs[i] = r.runPlan(gctx, plan)
+			if r.once {
+				return nil
+			}
+			return errs[i]
+		})
+	}
+	_ = group.Wait() // one of errs
+	return gravest(errs)
+}
+
+// gravest joins errors under the lowest of their exit codes.
+func gravest(errs []error) error {
+	code := 0
+	for _, err := range errs {
+		var e *exitError
+		if errors.As(err, &e) && (code == 0 || e.code < code) {
+			code = e.code
+		}
+	}
+	return exit(code, errors.Join(errs...))
 }
 
 // serve answers health and metrics until stop is called, beyond the end of ctx:
@@ -130,13 +173,10 @@ func (r *runner) runPlan(ctx context.Context, plan config.Plan) error {
 		if !sleepUntil(ctx, next) {
 			return nil
 		}
-		// A run that outlasts the next time skips it: never two at once.
+		// A run that outlasts the next time skips it: never two at once. One that
+		// fails is tried again at the next time, as cron would.
 		if err := r.runOnce(ctx, plan, true); err != nil {
-			var halted *kinetl.HaltedError
-			if !errors.As(err, &halted) {
-				return err
-			}
-			r.logger.Error("the run ended with open incidents", "pipeline", plan.Pipeline.Metadata.Name, "err", err)
+			r.logger.Error("the run failed", "pipeline", plan.Pipeline.Metadata.Name, "err", err)
 		}
 	}
 }
@@ -157,8 +197,10 @@ func (r *runner) runOnce(ctx context.Context, plan config.Plan, once bool) error
 	}
 	j.pipeline.Consumer.Config.Once = once
 	j.pipeline.Config.Until = r.until
-	err = j.pipeline.Run(ctx)
-	return errors.Join(err, j.close())
+	if err = j.pipeline.Run(ctx); err != nil {
+		err = fmt.Errorf("pipeline %s: %w", j.name, err)
+	}
+	return classify(errors.Join(err, j.close()))
 }
 
 // classify gives an error of a run its exit code.
@@ -175,9 +217,24 @@ func classify(err error) error {
 	case errors.As(err, &halted):
 		return exit(exitIncident, err)
 	case errors.As(err, &api), errors.As(err, &op), errors.As(err, &network), errors.As(err, &locked), errors.Is(err, os.ErrPermission):
-		return exit(exitSurroundings, awsconf.Explain(err))
+		return exit(exitSurroundings, explain(err))
 	}
 	return exit(exitFailed, err)
+}
+
+// explain adds to an error of an AWS call what to do about it.
+func explain(err error) error {
+	var api smithy.APIError
+	var network *net.OpError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode() == "ResourceNotFoundException":
+		return fmt.Errorf("%w: look at the stream's name, the region and the account", err)
+	case errors.As(err, &api) && strings.HasPrefix(api.ErrorCode(), "AccessDenied"):
+		return fmt.Errorf("%w: allow it to the identity that is used", err)
+	case errors.As(err, &network) && network.Op == "dial":
+		return fmt.Errorf("%w: is the endpoint right, and does the service run there?", err)
+	}
+	return awsconf.Explain(err)
 }
 
 // sleepUntil waits for t and reports whether ctx is still alive then.

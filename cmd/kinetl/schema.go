@@ -13,7 +13,7 @@ func schemaCommand() *cobra.Command {
 		Use:     "schema [source|destination|pipeline]",
 		Short:   "Print the JSON Schema of documents, for editors",
 		Example: "  kinetl schema > kinetl.schema.json\n  kinetl schema pipeline",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    argCount(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := config.Schema(strings.Join(args, ""))
 			if err != nil {

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -36,22 +38,28 @@ type shardState struct {
 	Incident    *json.RawMessage `json:"incident,omitempty"`
 }
 
-// readState reads the lease stores of the documents' pipelines.
-func readState(ctx context.Context, files []string) ([]shardState, error) {
-	set, err := loadResolved(files, "")
+// readState reads the lease stores of the documents' pipelines, and tells log which
+// of them are not there yet.
+func readState(ctx context.Context, files []string, secrets string, log io.Writer) ([]shardState, error) {
+	set, err := loadResolved(files, secrets)
 	if err != nil {
 		return nil, err
 	}
-	var out []shardState
+	out := []shardState{}
 	for _, plan := range set.Pipelines() {
-		if plan.Pipeline.Spec.Leases.Store != "sqlite" {
-			return nil, exit(exitDocuments, fmt.Errorf("pipeline %s: this version reads lease stores of kind sqlite only", plan.Pipeline.Metadata.Name))
+		p := plan.Pipeline
+		if p.Spec.Leases.Store != "sqlite" {
+			return nil, exit(exitDocuments, fmt.Errorf("pipeline %s: this version reads lease stores of kind sqlite only", p.Metadata.Name))
 		}
 		leases, err := readLeases(ctx, plan)
-		if err != nil {
-			return nil, exit(exitSurroundings, fmt.Errorf("pipeline %s: %w", plan.Pipeline.Metadata.Name, err))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			fmt.Fprintf(log, "pipeline %s has not run yet: there is no lease store %s\n", p.Metadata.Name, p.Spec.Leases.Path)
+			continue
+		case err != nil:
+			return nil, exit(exitSurroundings, fmt.Errorf("pipeline %s: %w", p.Metadata.Name, err))
 		}
-		out = append(out, states(plan.Pipeline.Spec.Application, leases, time.Now())...)
+		out = append(out, states(p.Spec.Application, leases, time.Now())...)
 	}
 	return out, nil
 }
@@ -107,10 +115,11 @@ func states(application string, leases []lease.Lease, now time.Time) []shardStat
 // stateCommand makes a command that shows what the lease stores say.
 func stateCommand(use, short, long, example string, show func(io.Writer, []shardState, bool) error) *cobra.Command {
 	var asJSON bool
+	var secrets string
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example, Args: needFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := readState(cmd.Context(), args)
+			all, err := readState(cmd.Context(), args, secrets, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -118,6 +127,7 @@ func stateCommand(use, short, long, example string, show func(io.Writer, []shard
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	cmd.Flags().StringVar(&secrets, "secrets", "", "`folder` with a file per secret; else the environment")
 	return cmd
 }
 
@@ -128,11 +138,17 @@ lease store only, so it works beside a run.`, "  kinetl status pipeline.yaml", s
 }
 
 func shardsCommand() *cobra.Command {
-	return stateCommand("shards FILE...", "List shards: lineage, state, owner, position, lag", "", "  kinetl shards pipeline.yaml\n  kinetl shards --json pipeline.yaml", showShards)
+	return stateCommand("shards FILE...", "List shards: lineage, state, owner, position, lag", `Lists the shards that the lease stores know, and the state of each:
+
+  waiting   a parent is not finished
+  free      no worker holds it
+  reading   OWNER reads it
+  halted    an incident is open: see incidents list
+  finished  the shard is closed, and all of it is stored`, "  kinetl shards pipeline.yaml\n  kinetl shards --json pipeline.yaml", showShards)
 }
 
 func positionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "position", Short: "Look at positions in shards", Example: "  kinetl position show pipeline.yaml"}
+	cmd := &cobra.Command{Use: "position", Short: "Look at positions in shards", Example: "  kinetl position show pipeline.yaml", RunE: needSubcommand}
 	cmd.AddCommand(stateCommand("show FILE...", "Show through which record each shard is stored", `Shows the checkpoint of each shard: the sequence number and sub-sequence number
 through which its table durably holds it. The table's own watermark is at or
 beyond it, never behind.`, "  kinetl position show pipeline.yaml", showPositions))
@@ -140,7 +156,7 @@ beyond it, never behind.`, "  kinetl position show pipeline.yaml", showPositions
 }
 
 func incidentsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "incidents", Short: "Look at conditions that need a person", Example: "  kinetl incidents list pipeline.yaml"}
+	cmd := &cobra.Command{Use: "incidents", Short: "Look at conditions that need a person", Example: "  kinetl incidents list pipeline.yaml", RunE: needSubcommand}
 	cmd.AddCommand(stateCommand("list FILE...", "List open incidents", `Lists the open incidents. An incident halts its shard and the shards that
 descend from it; everything else goes on.`, "  kinetl incidents list pipeline.yaml", showIncidents))
 	return cmd
@@ -156,7 +172,7 @@ type status struct {
 }
 
 func summarize(all []shardState) []status {
-	var out []status
+	out := []status{}
 	workers := map[string]bool{}
 	for i, s := range all {
 		if i == 0 || all[i-1].Application != s.Application {
@@ -241,7 +257,8 @@ func showIncidents(out io.Writer, all []shardState, asJSON bool) error {
 	}
 	return table(out, "ID\tKIND\tSHARD\tSINCE\tWHAT", func(w io.Writer) {
 		for _, i := range incidents {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.ID, i.Kind, i.Shard, i.At.Format(time.RFC3339), i.Detail)
+			what := strings.TrimPrefix(i.Detail, i.Shard+": ")
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.ID, i.Kind, i.Shard, i.At.Format(time.RFC3339), what)
 		}
 	})
 }

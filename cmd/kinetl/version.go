@@ -15,7 +15,7 @@ func versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the program's version and how it was built", Example: "  kinetl version --json",
-		Args: cobra.NoArgs,
+		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := buildInfo()
 			if asJSON {

@@ -120,6 +120,9 @@ func (m *Memory) Commit(ctx context.Context, table string, parts []kinetl.Part) 
 				d.Payload = append([]byte(nil), d.Payload...)
 				t.deadLetters = append(t.deadLetters, DeadLetter{Shard: p.Shard, DeadLetter: d})
 			}
+			if p.Gap != nil {
+				t.gaps = append(t.gaps, Gap{Shard: p.Shard, From: p.After, To: p.Gap.To, Reason: p.Gap.Reason, At: m.now().UTC()})
+			}
 		}
 		if err := m.fault(ctx, "commit:deadletters"); err != nil {
 			return err

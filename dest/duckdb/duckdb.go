@@ -77,6 +77,14 @@ func (c *commit) run(ctx context.Context, t *tx) error {
 			return err
 		}
 	}
+	for _, p := range c.apply {
+		if p.Gap == nil {
+			continue
+		}
+		if err := t.recordGap(ctx, c.table, kinetl.Move{Shard: p.Shard, From: p.After, To: p.Gap.To}, p.Gap.Reason); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -28,6 +28,11 @@ type Options struct {
 	MemoryLimit int64
 	Threads     int // default: DuckDB's own, one per core
 
+	// RewriteLimit is the bytes up to which a table is rewritten to widen a column
+	// (R12); in a larger one the column stays as it is, capped, and Why says what a
+	// person may do. Default 1 GiB; math.MaxInt64 is no limit.
+	RewriteLimit int64
+
 	Now func() time.Time // default time.Now
 
 	// Observe is called at the phases of a call, in the goroutine of the call:
@@ -75,6 +80,9 @@ func (e *LockedError) Error() string {
 func New(opts Options) (*Destination, error) {
 	if opts.Namespace == "" {
 		opts.Namespace = "main"
+	}
+	if opts.RewriteLimit == 0 {
+		opts.RewriteLimit = 1 << 30
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now

@@ -13,21 +13,22 @@ import (
 // changed the catalogue first.
 const conflictTries = 50
 
-// refusals are the changes that the engine would not make, found one by one.
+// refusals are the changes that are not made, found one by one: folded column names
+// and why, for a person.
 type refusals struct {
-	types    map[string]bool // folded column names
-	nullable map[string]bool
+	types    map[string]string
+	nullable map[string]string
+	size     *int64 // of the table in bytes, once somebody asked
 }
 
-// refusedError: the engine refused one change; the rest is tried without it.
+// refusedError: one change is not made; the rest is tried without it.
 type refusedError struct {
-	mark map[string]bool
+	mark map[string]string
 	name string
-	err  error
+	why  string
 }
 
-func (e *refusedError) Error() string { return e.err.Error() }
-func (e *refusedError) Unwrap() error { return e.err }
+func (e *refusedError) Error() string { return e.why }
 
 // Prepare implements kinetl.Destination. All of a round's changes are in one
 // transaction. A change that the engine refuses ends the round, and the next one
@@ -37,7 +38,7 @@ func (d *Destination) Prepare(ctx context.Context, table string, want kinetl.Sch
 	if err := d.ensureState(ctx); err != nil {
 		return nil, fmt.Errorf("prepare %s: %w", table, err)
 	}
-	refused := refusals{types: map[string]bool{}, nullable: map[string]bool{}}
+	refused := refusals{types: map[string]string{}, nullable: map[string]string{}, size: new(int64)}
 	for conflicts := 0; ; {
 		var schema kinetl.Schema
 		err := d.transact(ctx, func(t *tx) (err error) {
@@ -50,8 +51,8 @@ func (d *Destination) Prepare(ctx context.Context, table string, want kinetl.Sch
 			d.keep(table, refused.nullable)
 			return schema, nil
 		case err == nil: // another round
-		case isRefused && !refusal.mark[refusal.name]:
-			refusal.mark[refusal.name] = true
+		case isRefused && refusal.mark[refusal.name] == "":
+			refusal.mark[refusal.name] = refusal.why
 		case isConflict(err) && conflicts < conflictTries:
 			conflicts++
 			if err := wait(ctx, time.Duration(conflicts)*time.Millisecond); err != nil {
@@ -76,7 +77,7 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // keep remembers which columns stay NOT NULL, lest Commit ask for a Prepare that
 // changes nothing, for ever.
-func (d *Destination) keep(table string, nullable map[string]bool) {
+func (d *Destination) keep(table string, nullable map[string]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name := range nullable {
@@ -93,7 +94,9 @@ func (d *Destination) kept(table, column string) bool {
 // mark caps the columns whose change was refused.
 func (r refusals) mark(schema kinetl.Schema) kinetl.Schema {
 	for i := range schema {
-		schema[i].Cap = schema[i].Cap || r.types[kinetl.Fold(schema[i].Name)]
+		if why := r.types[kinetl.Fold(schema[i].Name)]; why != "" {
+			schema[i].Cap, schema[i].Why = true, why
+		}
 	}
 	return schema
 }
@@ -178,11 +181,14 @@ func (t *tx) createTable(ctx context.Context, table string, schema kinetl.Schema
 }
 
 func (t *tx) comment(ctx context.Context, table, column, text string) error {
-	_, err := t.exec(ctx, fmt.Sprintf("COMMENT ON COLUMN %s.%s IS '%s'", t.d.table(table), quote(column), text))
-	if err != nil {
+	if _, err := t.exec(ctx, t.d.commentOn(table, column, text)); err != nil {
 		return fmt.Errorf("comment on column %q: %w", column, err)
 	}
 	return nil
+}
+
+func (d *Destination) commentOn(table, column, text string) string {
+	return fmt.Sprintf("COMMENT ON COLUMN %s.%s IS '%s'", d.table(table), quote(column), text)
 }
 
 func (t *tx) addColumn(ctx context.Context, table string, c kinetl.Column) error {
@@ -223,76 +229,19 @@ func (t *tx) alter(ctx context.Context, table string, have, joined kinetl.Schema
 	return again, nil
 }
 
-// widen changes a column's type and comment, and returns the UPDATE that its stored
-// values need besides.
-//
-// An ALTER must not call a function nor name the type JSON in its expression. The
-// log of a database that was not closed holds the ALTER as an expression, and
-// replaying it at the next start fails to look functions and JSON up: the database
-// could never be opened again (seen in DuckDB 1.5.6). A column reference, a cast to
-// a built-in type and NULL are safe, and so are UPDATEs, which are logged as values.
-// A column on its way to JSON therefore becomes text that is JSON in this
-// transaction, and JSON in the next; its comment says so in between.
-func (t *tx) widen(ctx context.Context, table string, from, to kinetl.Column, refused refusals) (update string, err error) {
-	t.d.opts.Observe("alter")
-	col, typ := quote(from.Name), typeOf(to.Class)
-	using := fmt.Sprintf("CAST(%s AS %s)", col, typ)
-	comment := classComment + to.Class.String()
-	switch {
-	case from.Class == kinetl.Empty && to.Class == kinetl.JSON:
-		using = "" // {} and [] keep their text
-	case from.Class == kinetl.Empty:
-		using = fmt.Sprintf("CAST(NULL AS %s)", typ) // {} and [] beside scalars
-	case to.Class == kinetl.JSON:
-		// Also where it is text already: that the engine lets the type change must
-		// be known before values are quoted.
-		typ, using = "VARCHAR", fmt.Sprintf("CAST(%s AS VARCHAR)", col)
-		comment = jsonComment
-	case typeOf(from.Class) == typ:
-		using = ""
-	}
-	if using != "" {
-		_, err := t.exec(ctx, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE %s USING %s", t.d.table(table), col, typ, using))
-		if isRefusal(err) {
-			return "", &refusedError{refused.types, kinetl.Fold(from.Name), err}
-		}
-		if err != nil {
-			return "", fmt.Errorf("widen column %q from %s to %s: %w", from.Name, from.Class, to.Class, err)
-		}
-	}
-	if value := asText(col, from.Class, to.Class); value != "" && typ == "VARCHAR" {
-		update = fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s IS NOT NULL", t.d.table(table), col, value, col)
-	}
-	return update, t.comment(ctx, table, to.Name, comment)
-}
-
-// asText is what becomes of text that was cast from a value, to be what the decoder
-// would have made of the value had it known the wider class from the start. DuckDB
-// prints a double with the fewest digits that name it, and with ".0" where it is an
-// integer. Empty: nothing.
-func asText(col string, from, to kinetl.Class) string {
-	switch {
-	case from == kinetl.Double:
-		return fmt.Sprintf(`regexp_replace(%s, '\.0$', '')`, col)
-	case from == kinetl.String && to == kinetl.JSON:
-		return fmt.Sprintf("CAST(to_json(%s) AS VARCHAR)", col)
-	}
-	return ""
-}
-
 // finishJSON turns columns of JSON text into columns of JSON, and tells whether
 // there were any. A process may have died between the two steps.
 func (t *tx) finishJSON(ctx context.Context, table string, columns []column, refused refusals) (found bool, err error) {
 	for _, c := range columns {
 		name := kinetl.Fold(c.Name)
-		if !c.pendingJSON || refused.types[name] {
+		if !c.pendingJSON || refused.types[name] != "" {
 			continue
 		}
 		found = true
 		t.d.opts.Observe("alter")
-		_, err := t.exec(ctx, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE JSON USING %s", t.d.table(table), quote(c.Name), quote(c.Name)))
+		_, err := t.exec(ctx, t.d.makeJSON(table, c.Name))
 		if isRefusal(err) {
-			return true, &refusedError{refused.types, name, err}
+			return true, &refusedError{refused.types, name, engineRefused(err)}
 		}
 		if err != nil {
 			return true, fmt.Errorf("make column %q JSON: %w", c.Name, err)
@@ -304,18 +253,22 @@ func (t *tx) finishJSON(ctx context.Context, table string, columns []column, ref
 	return found, nil
 }
 
+func (d *Destination) makeJSON(table, column string) string {
+	return fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE JSON USING %s", d.table(table), quote(column), quote(column))
+}
+
 // dropNotNull lets null into the columns that records may leave out: those of
 // somebody else that want lacks and that have no default, and those of want.
 func (t *tx) dropNotNull(ctx context.Context, table string, columns []column, want kinetl.Schema, refused refusals) error {
 	for _, c := range columns {
 		name := kinetl.Fold(c.Name)
-		if !c.notNull || c.primary || refused.nullable[name] || (c.hasDefault && want.Index(c.Name) < 0) {
+		if !c.notNull || c.primary || refused.nullable[name] != "" || (c.hasDefault && want.Index(c.Name) < 0) {
 			continue
 		}
 		t.d.opts.Observe("alter")
 		_, err := t.exec(ctx, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL", t.d.table(table), quote(c.Name)))
 		if isRefusal(err) {
-			return &refusedError{refused.nullable, name, err}
+			return &refusedError{refused.nullable, name, engineRefused(err)}
 		}
 		if err != nil {
 			return fmt.Errorf("drop NOT NULL of column %q: %w", c.Name, err)

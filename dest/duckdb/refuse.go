@@ -35,7 +35,7 @@ func checkValues(p kinetl.Part, table string) error {
 				continue
 			}
 			seen[row] = true
-			refused.Rows = append(refused.Rows, kinetl.RejectedRow{Position: p.RowIDs[row].Position(), Reason: misfit(c.Name, c.Native, column.Value(row))})
+			refused.Rows = append(refused.Rows, kinetl.RejectedRow{Position: p.RowIDs[row].Position(), Reason: misfit(c.Name, c.Native, column.Value(row)), Column: c.Name})
 		}
 	}
 	if len(refused.Rows) == 0 {
@@ -142,7 +142,7 @@ func (d *Destination) askForMisfits(ctx context.Context, c *commit, parts []kine
 				if err := scan(&row, &col, &value); err != nil {
 					return err
 				}
-				out = append(out, kinetl.RejectedRow{Position: p.RowIDs[row].Position(), Reason: misfit(p.Schema[col].Name, p.Schema[col].Native, value)})
+				out = append(out, kinetl.RejectedRow{Position: p.RowIDs[row].Position(), Reason: misfit(p.Schema[col].Name, p.Schema[col].Native, value), Column: p.Schema[col].Name})
 				return nil
 			}, "SELECT place, col, val FROM temp.main._kinetl_misfits ORDER BY place")
 		})

@@ -22,7 +22,7 @@ type batch struct {
 func (t *tx) insertRows(ctx context.Context, table string, columns []column, batches []batch) error {
 	for len(batches) > 0 {
 		n := 1
-		for n < len(batches) && slices.Equal(batches[n].schema, batches[0].schema) {
+		for n < len(batches) && slices.EqualFunc(batches[n].schema, batches[0].schema, isSameColumn) {
 			n++
 		}
 		if err := t.insertRun(ctx, table, columns, batches[:n]); err != nil {
@@ -31,6 +31,12 @@ func (t *tx) insertRows(ctx context.Context, table string, columns []column, bat
 		batches = batches[n:]
 	}
 	return nil
+}
+
+// isSameColumn looks past why a column is capped.
+func isSameColumn(a, b kinetl.Column) bool {
+	a.Why, b.Why = "", ""
+	return a == b
 }
 
 // insertRun names each column and casts each value to the type that the catalogue

@@ -8,17 +8,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/kinetl/kinetl"
 )
 
 var (
 	seeds = flag.Int("seeds", 60, "how many random runs TestSim makes")
 	first = flag.Uint64("seed", 0, "the first seed; 0 picks one at random and prints it")
 )
-
-// observe is where a seed under study can print what happens.
-func observe(kinetl.Event) {}
 
 // simulate runs one seed in a bubble of virtual time.
 func simulate(t *testing.T, seed uint64, mutant mutation) (wrong []string) {

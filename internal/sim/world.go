@@ -44,6 +44,9 @@ type world struct {
 	faults []string // what was seen to be wrong while it ran
 }
 
+// observe is where a seed under study can print what happens.
+func observe(kinetl.Event) {}
+
 // worker is one process.
 type worker struct {
 	chaos *chaos

@@ -7,11 +7,21 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
 	"time"
 )
+
+// CertificatePEM is the certificate of a server started with Options.TLS, for
+// clients that take a file (AWS_CA_BUNDLE); else nil.
+func (s *Server) CertificatePEM() []byte {
+	if s.leaf == nil {
+		return nil
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.leaf.Raw})
+}
 
 // selfSigned makes a certificate for localhost and the address listened on.
 func selfSigned(addr net.Addr) (tls.Certificate, *x509.CertPool, error) {

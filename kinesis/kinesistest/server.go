@@ -59,6 +59,7 @@ type Server struct {
 	http    *http.Server
 	url     string
 	pool    *x509.CertPool
+	leaf    *x509.Certificate
 	served  chan error
 }
 
@@ -107,7 +108,7 @@ func Start(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("kinesis test server: %w", err)
 		}
 		ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
-		scheme, s.pool = "https", pool
+		scheme, s.pool, s.leaf = "https", pool, cert.Leaf
 	}
 	s.url = scheme + "://" + ln.Addr().String()
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 30 * time.Second}

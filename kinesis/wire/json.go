@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"encoding/base64"
 	"math"
 	"strconv"
 	"time"
@@ -52,44 +51,69 @@ func (p *Page) decodeJSON() error {
 	return nil
 }
 
+// jsonRecord reads one record. It is the hot path: no closures.
 func (p *Page) jsonRecord(s *jsonScanner) error {
-	var r kinetl.Record
-	err := s.object(func(key []byte) error {
-		switch string(key) {
-		case "SequenceNumber":
-			text, err := s.text()
-			r.Sequence = view(text)
-			return err
-		case "PartitionKey":
-			text, err := s.text()
-			r.PartitionKey = view(text)
-			return err
-		case "ApproximateArrivalTimestamp":
-			number, err := s.number()
-			if err != nil {
-				return err
-			}
-			ms, ok := milliseconds(number)
-			if !ok {
-				return s.fault("ApproximateArrivalTimestamp is not a time")
-			}
-			r.Arrived = time.UnixMilli(ms).UTC()
-			return nil
-		case "Data":
-			text, err := s.text()
-			if err != nil {
-				return err
-			}
-			n, err := base64.StdEncoding.Decode(text, text)
-			r.Data = text[:n:n]
-			return s.as(err, "Data is not base64")
-		}
-		return s.skip(0)
-	})
-	if err == nil {
-		p.add(r)
+	if err := s.expect('{'); err != nil {
+		return err
 	}
-	return err
+	r := p.add()
+	if s.next() == '}' {
+		s.at++
+		return nil
+	}
+	for {
+		key, err := s.text()
+		if err != nil {
+			return err
+		}
+		if err := s.expect(':'); err != nil {
+			return err
+		}
+		if err := s.member(r, key); err != nil {
+			return err
+		}
+		if s.next() != ',' {
+			p.Bytes += int64(len(r.Data) + len(r.PartitionKey))
+			return s.expect('}')
+		}
+		s.at++
+	}
+}
+
+func (s *jsonScanner) member(r *kinetl.Record, key []byte) error {
+	switch string(key) {
+	case "SequenceNumber":
+		text, err := s.text()
+		r.Sequence = view(text)
+		return err
+	case "PartitionKey":
+		text, err := s.text()
+		r.PartitionKey = view(text)
+		return err
+	case "ApproximateArrivalTimestamp":
+		number, err := s.number()
+		if err != nil {
+			return err
+		}
+		ms, ok := milliseconds(number)
+		if !ok {
+			return s.fault("ApproximateArrivalTimestamp is not a time")
+		}
+		r.Arrived = time.UnixMilli(ms).UTC()
+		return nil
+	case "Data":
+		text, err := s.text()
+		if err != nil {
+			return err
+		}
+		n, ok := decodeBase64(text)
+		if !ok {
+			return s.fault("Data is not base64")
+		}
+		r.Data = text[:n:n]
+		return nil
+	}
+	return s.skip(0)
 }
 
 // milliseconds is a number of seconds in milliseconds, rounded down, without a
@@ -329,13 +353,17 @@ func hex4(b []byte) (rune, bool) {
 func (s *jsonScanner) number() ([]byte, error) {
 	s.space()
 	start := s.at
-	for s.at < len(s.data) && bytes.IndexByte([]byte("+-0123456789.eE"), s.data[s.at]) >= 0 {
+	for s.at < len(s.data) && isNumberByte(s.data[s.at]) {
 		s.at++
 	}
 	if s.at == start {
 		return nil, s.fault("expected a number")
 	}
 	return s.data[start:s.at], nil
+}
+
+func isNumberByte(c byte) bool {
+	return '0' <= c && c <= '9' || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E'
 }
 
 func (s *jsonScanner) skip(depth int) error {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -31,7 +32,8 @@ const (
 // 10,000 records' worth of everything else.
 const maxAnswer = 64 << 20
 
-// Page is one answer. Everything in it lives in one buffer, which is the page's.
+// Page is one answer. Everything in it lives in one buffer, which is the page's,
+// until Release.
 type Page struct {
 	Records     []kinetl.Record // as they are in the stream: not unpacked
 	Bytes       int64           // of data and partition keys
@@ -45,11 +47,12 @@ type Page struct {
 // GetRecords asks for one page in the given format. A server that answers in the
 // other one is understood. Errors are the SDK's, and a *DecodeError.
 func GetRecords(ctx context.Context, client *kinesis.Client, in *kinesis.GetRecordsInput, cbor bool, opts ...func(*kinesis.Options)) (*Page, error) {
-	page := &Page{}
+	page := newPage()
 	opts = append(opts, func(o *kinesis.Options) {
 		o.Protocol = &protocol{ClientProtocol: o.Protocol, page: page, cbor: cbor}
 	})
 	if _, err := client.GetRecords(ctx, in, opts...); err != nil {
+		page.Release()
 		return nil, err
 	}
 	return page, nil
@@ -115,8 +118,11 @@ func (p *Page) read(resp *http.Response) error {
 	if resp.ContentLength > maxAnswer {
 		return fmt.Errorf("GetRecords answered %d bytes, more than an answer can have", resp.ContentLength)
 	}
-	if resp.ContentLength >= 0 {
-		p.buffer = make([]byte, resp.ContentLength)
+	if n := int(resp.ContentLength); n >= 0 {
+		if cap(p.buffer) < n {
+			p.buffer = make([]byte, n)
+		}
+		p.buffer = p.buffer[:n]
 		_, err := io.ReadFull(resp.Body, p.buffer)
 		return err
 	}
@@ -128,10 +134,39 @@ func (p *Page) read(resp *http.Response) error {
 	return err
 }
 
-// add takes one record in.
-func (p *Page) add(r kinetl.Record) {
-	p.Records = append(p.Records, r)
-	p.Bytes += int64(len(r.Data) + len(r.PartitionKey))
+// add makes room for one more record, whose fields the caller fills in.
+func (p *Page) add() *kinetl.Record {
+	p.Records = append(p.Records, kinetl.Record{})
+	return &p.Records[len(p.Records)-1]
+}
+
+// pages are pages whose life has ended. A page is some megabyte, and a new one
+// would be cleared before it is written over.
+var pages sync.Pool
+
+func newPage() *Page {
+	if p, ok := pages.Get().(*Page); ok {
+		return p
+	}
+	return &Page{}
+}
+
+// Release ends the life of the page and of everything in it. Whoever keeps a view
+// beyond that sees another page's bytes.
+func (p *Page) Release() {
+	if invariants {
+		mangle(p.buffer)
+	}
+	clear(p.Records)
+	*p = Page{Records: p.Records[:0], buffer: p.buffer[:0]}
+	pages.Put(p)
+}
+
+// mangle makes a view that was kept too long conspicuous.
+func mangle(b []byte) {
+	for i := range b {
+		b[i] = 0xdb
+	}
 }
 
 // view is text in the page's buffer, without a copy. The buffer is not written to

@@ -262,7 +262,7 @@ func BenchmarkDecode(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					copy(buffer, body) // JSON is decoded in place
-					page.buffer, page.Records = buffer, page.Records[:0]
+					page.buffer, page.Records, page.Bytes = buffer, page.Records[:0], 0
 					var err error
 					if asCBOR {
 						err = page.decodeCBOR()
@@ -276,5 +276,36 @@ func BenchmarkDecode(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/records, "ns/record")
 			})
 		}
+	}
+}
+
+// FuzzBase64: decoding in place is decoding.
+func FuzzBase64(f *testing.F) {
+	for _, s := range []string{"", "e30=", "AAECAwQF", "AA==", "AAE=\n", "A", "====", strings.Repeat("abcd", 40), "ab\ncdefgh"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want, err := base64.StdEncoding.DecodeString(s)
+		text := []byte(s)
+		n, ok := decodeBase64(text)
+		if ok != (err == nil) {
+			t.Fatalf("%q: %v, want %v", s, ok, err)
+		}
+		if ok && !bytes.Equal(text[:n], want) {
+			t.Fatalf("%q: %q, want %q", s, text[:n], want)
+		}
+	})
+}
+
+// A page that is used again holds nothing of its former life.
+func TestReleasedPagesAreClean(t *testing.T) {
+	p := newPage()
+	p.buffer = answer(3, 10, true)
+	if err := p.decodeCBOR(); err != nil || len(p.Records) != 3 {
+		t.Fatal(err)
+	}
+	p.Release()
+	if len(p.Records) != 0 || p.Next != "" || p.Bytes != 0 || p.Records[:3][0].Data != nil {
+		t.Errorf("after release: %+v", p)
 	}
 }

@@ -40,7 +40,8 @@ func full() lease.Lease {
 		Parents: []string{"shardId-000000000000", "shardId-000000000001"},
 		Created: at, Start: at.Add(time.Second), CaughtUp: at.Add(time.Minute),
 		Sink:     lease.Sink{ID: "x", Table: "orders", Position: "END"},
-		Incident: `{"id":"1"}`,
+		Incident: `[{"id":"1"}]`,
+		Accepted: "since 2026-12-01T10:00:00.000Z",
 	}
 }
 

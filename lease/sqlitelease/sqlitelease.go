@@ -32,11 +32,12 @@ const schema = `CREATE TABLE IF NOT EXISTS leases (
 	kinetlStart TEXT NOT NULL,
 	kinetlCaughtUp TEXT NOT NULL,
 	kinetlSink TEXT NOT NULL,
-	kinetlIncident TEXT NOT NULL
+	kinetlIncident TEXT NOT NULL,
+	kinetlAccepted TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID`
 
 const columns = `leaseKey, leaseOwner, leaseCounter, checkpoint, checkpointSubSequenceNumber,
-	ownerSwitchesSinceCheckpoint, parentShardId, kinetlCreated, kinetlStart, kinetlCaughtUp, kinetlSink, kinetlIncident`
+	ownerSwitchesSinceCheckpoint, parentShardId, kinetlCreated, kinetlStart, kinetlCaughtUp, kinetlSink, kinetlIncident, kinetlAccepted`
 
 // Store is a lease.Store in a file. An owner holds an operating system lock on a
 // file of its own for as long as its process lives, so a free lock tells at once,
@@ -69,7 +70,11 @@ func Open(path, worker string) (*Store, error) {
 		s.Close()
 		return nil, err
 	}
-	if _, err := s.db.Exec(schema); err != nil {
+	_, err := s.db.Exec(schema)
+	if err == nil {
+		err = s.addColumns()
+	}
+	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("lease store %s: %w", path, err)
 	}
@@ -82,7 +87,29 @@ func OpenReader(path string) (*Store, error) {
 		return nil, fmt.Errorf("lease store %s: nothing has run with it yet: %w", path, err)
 	}
 	s := &Store{workers: path + ".workers"}
-	return s, s.open(path, "rw")
+	if err := s.open(path, "rw"); err != nil {
+		return nil, err
+	}
+	if err := s.addColumns(); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("lease store %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// addColumns adds what the table of an earlier version lacks. Workers of that version
+// may go on using the file: they name the columns that they write.
+func (s *Store) addColumns() error {
+	var have, all int
+	err := s.db.QueryRow(`SELECT count(*) FILTER (WHERE name = 'kinetlAccepted'), count(*) FROM pragma_table_info('leases')`).Scan(&have, &all)
+	if err != nil || have > 0 || all == 0 {
+		return err
+	}
+	_, err = s.db.Exec(`ALTER TABLE leases ADD COLUMN kinetlAccepted TEXT NOT NULL DEFAULT ''`)
+	if err != nil && strings.Contains(err.Error(), "duplicate column") {
+		return nil // another process was faster
+	}
+	return err
 }
 
 func (s *Store) open(path, mode string) (err error) {
@@ -179,7 +206,7 @@ func (s *Store) Get(ctx context.Context, key string) (lease.Lease, bool, error) 
 // Create adds a row.
 func (s *Store) Create(ctx context.Context, l lease.Lease) error {
 	return s.write(ctx, "create lease "+l.Key,
-		`INSERT INTO leases (`+columns+`) VALUES (?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`, values(l)...)
+		`INSERT INTO leases (`+columns+`) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`, values(l)...)
 }
 
 // Update replaces a row.
@@ -187,7 +214,7 @@ func (s *Store) Update(ctx context.Context, old, next lease.Lease) (lease.Lease,
 	next.Key, next.Counter, next.OwnerGone = old.Key, old.Counter+1, false
 	args := append(values(next), old.Key, old.Owner, old.Counter)
 	err := s.write(ctx, "update lease "+old.Key,
-		`UPDATE leases SET (`+columns+`) = (?,?,?,?,?,?,?,?,?,?,?,?) WHERE leaseKey = ? AND leaseOwner = ? AND leaseCounter = ?`, args...)
+		`UPDATE leases SET (`+columns+`) = (?,?,?,?,?,?,?,?,?,?,?,?,?) WHERE leaseKey = ? AND leaseOwner = ? AND leaseCounter = ?`, args...)
 	if err != nil {
 		return lease.Lease{}, err
 	}
@@ -219,7 +246,7 @@ func values(l lease.Lease) []any {
 	}
 	return []any{
 		l.Key, l.Owner, l.Counter, l.Checkpoint, int64(l.Sub), l.OwnerSwitches, strings.Join(l.Parents, ","),
-		instant(l.Created), instant(l.Start), instant(l.CaughtUp), sink, l.Incident,
+		instant(l.Created), instant(l.Start), instant(l.CaughtUp), sink, l.Incident, l.Accepted,
 	}
 }
 
@@ -227,7 +254,7 @@ func scan(row interface{ Scan(...any) error }) (lease.Lease, error) {
 	var l lease.Lease
 	var sub int64
 	var parents, created, start, caughtUp, sink string
-	if err := row.Scan(&l.Key, &l.Owner, &l.Counter, &l.Checkpoint, &sub, &l.OwnerSwitches, &parents, &created, &start, &caughtUp, &sink, &l.Incident); err != nil {
+	if err := row.Scan(&l.Key, &l.Owner, &l.Counter, &l.Checkpoint, &sub, &l.OwnerSwitches, &parents, &created, &start, &caughtUp, &sink, &l.Incident, &l.Accepted); err != nil {
 		return l, err
 	}
 	l.Sub = uint64(sub)

@@ -1,0 +1,5 @@
+//go:build !invariants
+
+package wire
+
+const invariants = false
