@@ -12,13 +12,21 @@ import (
 // bytes of one, so a part far beyond it could not become a batch.
 const MaxPartBytes = 256 << 20
 
-// slabLimit leaves room for one record of any size beyond MaxPartBytes.
-const slabLimit = (1<<31 - 1) / 6
-
-// Builder collects the rows of one part: cells by column, each with the class of
-// its own value. Only Seal decides the columns' types, from the classes of all
-// cells, so the order of the rows decides nothing but the refusals of TypeChanges
-// (R28, R29). One goroutine uses it.
+// Builder collects the rows of one part, column by column and in Arrow's layout, so
+// that Seal only hands over what is there. One goroutine uses it.
+//
+// A column's type is the smallest that holds the table's and all values of the part:
+// where a value does not fit, EndRow converts what the column holds, as Conform does.
+// So the order of the rows decides nothing but the refusals of TypeChanges (R28, R29).
+//
+// Fields enter in two ways. Set takes any value, by key. The typed methods, Int,
+// Double, Bool, Text, JSON and Null, take a column that Find named; they are quick,
+// and report false, having changed nothing, for a value that must go through Set.
+// A decoder tries the typed method first:
+//
+//	if !row.Int(col, v) {
+//		err = row.Set(key, class, text)
+//	}
 //
 // Under Refuse {} and [] decide no type and are NULL beside scalars. Under Allow
 // they are nested values like any other: as NULL beside scalars they would be lost
@@ -29,41 +37,40 @@ type Builder struct {
 	changes TypeChanges
 	mode    MetadataMode
 
-	cols   []column         // those of schema, new metadata columns, then those that records brought
-	keys   map[string]int   // a key as it was spelled -> its column
-	folded map[string]int   // a folded column name -> its column
-	meta   []metadataColumn // what EndRow and Seal fill
-	shards []ShardID        // that rows came from
-	rows   []origin
-	slab   []byte // text of all cells and origins
-	held   int64
+	cols   []column       // those of schema, new metadata columns, then those that records brought
+	keys   map[string]int // a key as it was spelled -> its column
+	folded map[string]int // a folded column name -> its column
+	origin origins
+	row    int   // number of ended rows, so also the index of the current one
+	held   int64 // heap of all of this
+	epoch  uint64
+	last   map[string]extent // of the columns of the last batch, by folded name
 
 	// The current row, to take it back: an abort must leave no cell, no widened
-	// class and no column behind, or a refused record would change the table.
+	// class and no column behind, or a refused record would change the table. What
+	// fits its column is there already; what would change one waits for EndRow.
 	turn     int64 // number of the current row, aborted ones included
-	undo     []undo
+	waiting  []waitingCell
+	text     []byte   // of waiting
 	learned  []string // keys first seen in it
 	oldCols  int
-	oldSlab  int
 	unusable error // why no row can be ended: a metadata column of the table has the wrong type
 }
 
+// column is a column of the part. Its values have its class once a row that has a
+// value for it was ended.
 type column struct {
 	Column
-	cells []cell
-	turn  int64 // the row that last had a key of this column, null or not
+	values
+	turn int64 // the row that last had a key of this column, null or not
 }
 
-// cell is a value's text: canonical for a scalar, unescaped for a string, as it
-// came for a nested value.
-type cell struct {
-	row, off, n uint32
-	class       Class
-}
-
-type undo struct {
-	col   int
-	class Class
+// waitingCell is a value of the current row that its column can't hold as it is.
+type waitingCell struct {
+	col     int
+	was     Class // the column's class without it
+	class   Class // the value's own
+	off, to int   // its text
 }
 
 // NewBuilder starts a part for a table with this schema.
@@ -76,34 +83,45 @@ func NewBuilder(schema Schema, changes TypeChanges, mode MetadataMode) *Builder 
 // Reset drops what the builder holds and starts a part for a table with this schema.
 func (b *Builder) Reset(schema Schema) {
 	b.schema = schema
-	b.cols = make([]column, len(schema))
+	b.cols = make([]column, 0, len(schema)+len(b.last)+8)
 	b.keys = map[string]int{}
 	b.folded = make(map[string]int, len(schema))
+	b.held = 0
 	for i, c := range schema {
-		b.cols[i].Column = c
+		b.addColumn(c)
 		if _, ok := b.folded[Fold(c.Name)]; !ok {
 			b.folded[Fold(c.Name)] = i
 		}
 	}
 	b.addMetadata()
-	b.shards, b.rows, b.slab = nil, nil, nil
-	b.held = int64(len(b.cols)) * columnBytes
-	b.turn = 1
+	b.origin.reset()
+	b.row = 0
+	b.turn++
 	b.begin()
+	b.epoch++
 }
 
-// Approximate heap bytes of a column, of a spelling of a key, of a cell and of a
-// row, growth of their slices and its RowID included.
+// Approximate heap bytes of a column and of a spelling of a key, without the text.
 const (
-	columnBytes = 256
+	columnBytes = 320
 	keyBytes    = 96
-	cellBytes   = 24
-	rowBytes    = 112
 )
 
+// maxScratch is how many bytes the builder may hold beside what Bytes counts.
+const maxScratch = 64 << 10
+
+func (b *Builder) addColumn(c Column) *column {
+	b.held += columnBytes + 2*int64(len(c.Name))
+	b.cols = append(b.cols, column{Column: c, values: values{held: &b.held, hint: b.last[Fold(c.Name)]}})
+	return &b.cols[len(b.cols)-1]
+}
+
 func (b *Builder) begin() {
-	b.undo, b.learned = b.undo[:0], b.learned[:0]
-	b.oldCols, b.oldSlab = len(b.cols), len(b.slab)
+	if cap(b.text) > maxScratch {
+		b.text = nil // one large value must not hold its heap, which Bytes does not count
+	}
+	b.waiting, b.text, b.learned = b.waiting[:0], b.text[:0], b.learned[:0]
+	b.oldCols = len(b.cols)
 }
 
 // Set adds a field to the current row. Text is the value's canonical text for a
@@ -133,18 +151,20 @@ func (b *Builder) Set(key []byte, class Class, text []byte) error {
 		class = JSON
 	}
 	joined, ok := c.Widen(class, b.changes)
-	if !ok {
+	switch {
+	case !ok:
 		return c.refuse(key, class, text, b.changes)
-	}
-	if c.Class == Unset && i >= len(b.schema) {
+	case joined == c.values.class:
+		c.canonical(b.row, class, text)
+		return nil
+	case c.Class == Unset && i >= len(b.schema):
 		// A null does not name a column: sealed alone, it would leave none behind.
-		c.Name = columnName(key)
+		c.Name = columnName(string(key))
 	}
-	b.undo = append(b.undo, undo{i, c.Class})
+	off := len(b.text)
+	b.text = append(b.text, text...)
+	b.waiting = append(b.waiting, waitingCell{col: i, was: c.Class, class: class, off: off, to: len(b.text)})
 	c.Class = joined
-	off := hold(b, text)
-	c.cells = append(c.cells, cell{row: uint32(len(b.rows)), off: off, n: uint32(len(text)), class: class})
-	b.held += cellBytes
 	return nil
 }
 
@@ -153,16 +173,16 @@ func (b *Builder) learn(key []byte) (int, error) {
 	if bytes.IndexByte(key, 0) >= 0 {
 		return 0, fmt.Errorf("key %s contains a NUL character, which no column name can", quoted(key))
 	}
-	name := columnName(key)
+	spelled := string(key)
+	name := columnName(spelled)
 	i, ok := b.folded[Fold(name)]
 	if !ok {
 		i = len(b.cols)
-		b.cols = append(b.cols, column{Column: Column{Name: name}})
+		b.addColumn(Column{Name: name})
 		b.folded[Fold(name)] = i
-		b.held += columnBytes + 2*int64(len(name))
 	}
-	b.keys[string(key)] = i
-	b.learned = append(b.learned, string(key))
+	b.keys[spelled] = i
+	b.learned = append(b.learned, spelled)
 	b.held += keyBytes + int64(len(key))
 	return i, nil
 }
@@ -170,28 +190,15 @@ func (b *Builder) learn(key []byte) (int, error) {
 // columnName is the column of a key: no engine takes an empty name, and the
 // metadata columns are kinetl's own whether or not they are asked for, so a
 // record's field keeps its column when that changes.
-func columnName(key []byte) string {
+func columnName(key string) string {
 	switch {
-	case len(key) == 0:
+	case key == "":
 		return "_"
-	case isReserved(string(key)):
-		return string(key) + "_"
+	case isReserved(key):
+		return key + "_"
 	}
-	return string(key)
+	return key
 }
-
-// hold copies text into the slab and says where it lies.
-func hold[T string | []byte](b *Builder, text T) (off uint32) {
-	if len(b.slab)+len(text) > slabLimit {
-		panic(fmt.Sprintf("kinetl: a part passed %d bytes, its caller must seal it before", slabLimit))
-	}
-	off = uint32(len(b.slab))
-	b.slab = append(b.slab, text...)
-	b.held += int64(len(text))
-	return off
-}
-
-func (b *Builder) text(off, n uint32) []byte { return b.slab[off : off+n : off+n] }
 
 // EndRow ends the current row as the row of this record. It fails only when the
 // table has a metadata column of a type that can't hold what goes there; the row is
@@ -201,22 +208,53 @@ func (b *Builder) EndRow(rec *Record, shard ShardID) error {
 		b.AbortRow()
 		return b.unusable
 	}
-	b.rows = append(b.rows, b.origin(rec, shard))
-	b.held += rowBytes
+	for i := range b.waiting {
+		w := &b.waiting[i]
+		c := &b.cols[w.col]
+		c.widen(c.Class)
+		c.canonical(b.row, w.class, b.text[w.off:w.to])
+	}
+	b.addOrigin(rec, &shard)
+	b.row++
+	if b.row%padEvery == 0 {
+		b.padAll()
+	}
 	b.turn++
 	b.begin()
 	return nil
 }
 
-// AbortRow takes the current row back. Nothing of it is left behind.
-func (b *Builder) AbortRow() {
-	for i := len(b.undo) - 1; i >= 0; i-- {
-		u := b.undo[i]
-		c := &b.cols[u.col]
-		c.Class = u.class
-		c.cells = c.cells[:len(c.cells)-1]
-		b.held -= cellBytes
+// padEvery is after how many rows columns without a value get their NULLs: a column
+// that few records have takes the same heap in the batch as any other, and Bytes
+// must know of it before.
+const padEvery = 1024
+
+func (b *Builder) padAll() {
+	for i := range b.cols {
+		if c := &b.cols[i]; c.values.class != Unset && c.n < b.row {
+			c.prepare(b.row, 0)
+		}
 	}
+}
+
+// AbortRow takes the current row back. Nothing of it is left behind but room.
+func (b *Builder) AbortRow() {
+	for i := len(b.waiting) - 1; i >= 0; i-- {
+		w := &b.waiting[i]
+		b.cols[w.col].Class = w.was
+	}
+	for i := range b.cols[:b.oldCols] {
+		b.cols[i].truncate(b.row)
+	}
+	if len(b.learned) > 0 {
+		b.unlearn()
+	}
+	b.turn++
+	b.begin()
+}
+
+// unlearn forgets the keys and columns that the current row brought.
+func (b *Builder) unlearn() {
 	for _, key := range b.learned {
 		delete(b.keys, key)
 		b.held -= keyBytes + int64(len(key))
@@ -227,17 +265,15 @@ func (b *Builder) AbortRow() {
 	}
 	clear(b.cols[b.oldCols:])
 	b.cols = b.cols[:b.oldCols]
-	b.held -= int64(len(b.slab) - b.oldSlab)
-	b.slab = b.slab[:b.oldSlab]
-	b.turn++
-	b.begin()
+	b.epoch++
 }
 
 // Rows is the number of ended rows.
-func (b *Builder) Rows() int { return len(b.rows) }
+func (b *Builder) Rows() int { return b.row }
 
-// Bytes is about how much heap the builder holds. Sealing needs as much again.
-func (b *Builder) Bytes() int64 { return b.held }
+// Bytes is about how much heap the builder holds, room for rows to come included.
+// Sealing takes no more; the batch then holds it.
+func (b *Builder) Bytes() int64 { return b.held + b.origin.held() }
 
 // Seal returns the ended rows as a batch, in their order, with its schema and each
 // row's record, and starts the next part for the same table; without rows it
@@ -247,53 +283,20 @@ func (b *Builder) Bytes() int64 { return b.held }
 func (b *Builder) Seal() (arrow.RecordBatch, Schema, []RowID) {
 	b.AbortRow()
 	defer b.Reset(b.schema)
-	if len(b.rows) == 0 {
+	if b.row == 0 {
 		return nil, nil, nil
 	}
+	b.remember()
 	sealed := b.seal()
-	ids := b.rowIDs()
-	return sealed.batch(len(b.rows)), sealed.schema, ids
+	return sealed.batch(b.row), sealed.schema, b.origin.rowIDs()
 }
 
-// refuse says why the column can't take the value.
-func (c *column) refuse(key []byte, class Class, text []byte, changes TypeChanges) error {
-	if c.Cap {
-		value := string(shorten(text, 40))
-		if class == String {
-			value = string(quoted(text))
+// remember keeps what the columns hold: the next part most likely holds as much.
+func (b *Builder) remember() {
+	b.last = make(map[string]extent, len(b.cols))
+	for i := range b.cols {
+		if c := &b.cols[i]; c.values.class != Unset {
+			b.last[Fold(c.Name)] = extent{rows: b.row, data: len(c.data)}
 		}
-		native := c.Native
-		if native == "" {
-			native = c.Class.String()
-		}
-		return fmt.Errorf("field %s: %s does not fit column %s %s, which kinetl did not make", quoted(key), value, quoted([]byte(c.Name)), native)
 	}
-	why := ""
-	if changes == Refuse {
-		why = " (typeChanges: refuse)"
-	}
-	return fmt.Errorf("field %s: %s where the column is %s%s", quoted(key), kindNames[class.Kind()].value, kindNames[c.Class.Kind()].column, why)
-}
-
-var kindNames = map[Kind]struct{ value, column string }{
-	KindNone:   {"an empty object or array", "empty"},
-	KindBool:   {"boolean", "a boolean"},
-	KindNumber: {"number", "a number"},
-	KindString: {"string", "a string"},
-	KindJSON:   {"object or array", "JSON"},
-	KindText:   {"text", "text"},
-	KindFixed:  {"metadata", "metadata"},
-}
-
-// quoted is text for an error: JSON-quoted and not long.
-func quoted(text []byte) []byte { return QuoteJSON(nil, shorten(text, 80)) }
-
-func shorten(text []byte, n int) []byte {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && text[n]&0xc0 == 0x80 { // not inside a character
-		n--
-	}
-	return append(text[:n:n], "..."...)
 }

@@ -2,6 +2,7 @@ package kinetl
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -31,7 +32,7 @@ func Conform(rows arrow.RecordBatch, from, to Schema) (arrow.RecordBatch, Schema
 			out.release()
 			return nil, nil, fmt.Errorf("column %q is %s, which can't hold %s", want.Name, want.Class, have.Class)
 		}
-		out.add(want, convert(rows.Column(i), have.Class, want.Class))
+		out.add(want, conformed(rows.Column(i), have.Class, want.Class))
 	}
 	return out.batch(int(rows.NumRows())), out.schema, nil
 }
@@ -46,35 +47,59 @@ func (c Class) conforms(d Class) bool {
 	return c.Join(d) == d || c.Kind() == KindFixed && (d == String || d == JSON)
 }
 
-// convert returns the values in the physical type and the text of class to.
-func convert(values arrow.Array, from, to Class) arrow.Array {
-	n := values.Len()
+// conformed returns the values in the physical type and the text of class to.
+func conformed(in arrow.Array, from, to Class) arrow.Array {
 	switch {
 	case from == Empty && !holdsEmpty(to):
-		return array.MakeArrayOfNull(memory.DefaultAllocator, to.Arrow(), n)
+		return array.MakeArrayOfNull(memory.DefaultAllocator, to.Arrow(), in.Len())
 	case isSame(from, to):
-		values.Retain()
-		return values
-	case to == Decimal:
-		out := array.NewDecimal128Builder(memory.DefaultAllocator, Decimal.Arrow().(*arrow.Decimal128Type))
-		ints := values.(*array.Int64)
-		return each(out, values, func(i int) { out.Append(decimal128.FromI64(ints.Value(i))) })
-	case to == Double:
-		out := array.NewFloat64Builder(memory.DefaultAllocator)
-		ints := values.(*array.Int64)
-		return each(out, values, func(i int) { out.Append(float64(ints.Value(i))) })
+		in.Retain()
+		return in
 	}
-	out := newText(n)
-	var text, quote []byte
-	return each(out, values, func(i int) {
-		text = appendText(text[:0], values, i)
-		if to == JSON && (from == String || from == Timestamp) {
-			quote = QuoteJSON(quote[:0], text)
-			out.BinaryBuilder.Append(quote)
-			return
+	out := values{class: to, held: new(int64)}
+	out.convert(in, from)
+	return out.array(in.Len())
+}
+
+// widen makes v hold its values as class to, which holds them all.
+func (v *values) widen(to Class) {
+	from, rows := v.class, v.n
+	switch {
+	case from == Empty && !holdsEmpty(to):
+		*v.held -= v.size()
+		*v = values{class: to, hint: v.hint, held: v.held}
+	case from == Unset, isSame(from, to):
+		v.class = to
+	default:
+		in := v.array(rows)
+		defer in.Release()
+		v.class = to
+		v.convert(in, from)
+	}
+}
+
+// convert appends the values of an array of class from, none of which is Empty
+// where v holds none.
+func (v *values) convert(in arrow.Array, from Class) {
+	v.setRoom(in.Len())
+	ints, _ := in.(*array.Int64)
+	var text []byte
+	for i := range in.Len() {
+		switch {
+		case in.IsNull(i):
+		case v.class == Decimal:
+			v.decimal(i, decimal128.FromI64(ints.Value(i)))
+		case v.class == Double:
+			v.word(i, math.Float64bits(float64(ints.Value(i))))
+		default:
+			text = appendText(text[:0], in, i)
+			if v.class == JSON && (from == String || from == Timestamp) {
+				putQuoted(v, i, text)
+			} else {
+				putText(v, i, text)
+			}
 		}
-		out.BinaryBuilder.Append(text)
-	})
+	}
 }
 
 // isSame reports whether values of the two classes look the same in a batch.
@@ -86,19 +111,6 @@ func isSame(from, to Class) bool {
 		return from.Arrow().ID() == arrow.STRING
 	}
 	return false
-}
-
-func each(out array.Builder, values arrow.Array, put func(i int)) arrow.Array {
-	defer out.Release()
-	out.Reserve(values.Len())
-	for i := range values.Len() {
-		if values.IsNull(i) {
-			out.AppendNull()
-		} else {
-			put(i)
-		}
-	}
-	return out.NewArray()
 }
 
 // appendText appends a value as its canonical text.
@@ -117,8 +129,7 @@ func appendText(dst []byte, values arrow.Array, i int) []byte {
 	case *array.Timestamp:
 		return values.Value(i).ToTime(arrow.Microsecond).UTC().AppendFormat(dst, arrivalLayout)
 	case *array.Struct:
-		return appendObject(dst, func(dst []byte, name string) ([]byte, bool) {
-			f, _ := MetadataType.FieldIdx(name)
+		return appendObject(dst, func(dst []byte, f int) ([]byte, bool) {
 			if values.Field(f).IsNull(i) {
 				return dst, false
 			}

@@ -259,14 +259,18 @@ func (s *session) take(page page) (end bool, err error) {
 			f.CaughtUp, s.paused = until, true
 			break
 		}
-		at := rec.Position()
-		s.goOn(at)
-		if err := s.decode(rec, at); err != nil {
+		if s.accepted {
+			s.goOn(rec.Position())
+		}
+		if err := s.decode(rec); err != nil {
 			return false, err
 		}
-		s.part.through = at
-		if s.full() {
-			s.seal()
+		if full := s.full(); full || i == len(f.Records)-1 || s.watchful() {
+			// Not for each record: a position is text of 150 bytes.
+			s.part.through = rec.Position()
+			if full {
+				s.seal()
+			}
 		}
 	}
 	s.account()
@@ -277,6 +281,12 @@ func (s *session) take(page page) (end bool, err error) {
 		s.caughtUp(f.CaughtUp)
 	}
 	return false, nil
+}
+
+// watchful reports whether taking a page in may end before its last record: the
+// position must then be known after each.
+func (s *session) watchful() bool {
+	return !s.p.Config.Until.IsZero() || s.p.Config.FailUndecodable
 }
 
 func (s *session) refuse(err error) (end bool, _ error) {
@@ -291,12 +301,13 @@ func (s *session) refuse(err error) (end bool, _ error) {
 }
 
 // decode adds one record to the open part, as a row or as a dead letter.
-func (s *session) decode(rec *Record, at Position) error {
+func (s *session) decode(rec *Record) error {
 	reason := ""
-	if mark, refused := s.marks[at]; refused {
+	mark, refused := s.mark(rec)
+	if refused {
 		reason = mark.Reason
 		if mark.Column != "" {
-			s.notice(s.table.column(mark.Column), at)
+			s.notice(s.table.column(mark.Column), rec.Position())
 		}
 	} else {
 		err := s.decoder.Decode(rec.Data, s.builder)
@@ -308,6 +319,7 @@ func (s *session) decode(rec *Record, at Position) error {
 		}
 		s.builder.AbortRow()
 		reason = err.Error()
+		at := rec.Position()
 		if s.p.Config.FailUndecodable {
 			return s.incident(IncidentUndecodable, at, fmt.Sprintf("%s: record %s can't be decoded (undecodable: fail): %s", s.id, at, reason))
 		}
@@ -321,8 +333,17 @@ func (s *session) decode(rec *Record, at Position) error {
 		Reason: reason, Payload: bytes.Clone(rec.Data), At: time.Now(),
 	})
 	s.part.deadLen += int64(len(rec.Data)) + 256
-	s.p.observe.emit(Event{Kind: EventDeadLetter, Shard: s.id, Table: s.table.name, Position: at, Reason: reason})
+	s.p.observe.emit(Event{Kind: EventDeadLetter, Shard: s.id, Table: s.table.name, Position: rec.Position(), Reason: reason})
 	return nil
+}
+
+// mark is what the table said of a record that it refused before.
+func (s *session) mark(rec *Record) (m RejectedRow, refused bool) {
+	if len(s.marks) == 0 {
+		return m, false
+	}
+	m, refused = s.marks[rec.Position()]
+	return m, refused
 }
 
 // notice opens the incident of a column that values do not fit, once. Reading goes on.
@@ -337,10 +358,8 @@ func (s *session) notice(c Column, p Position) {
 // goOn makes the first part after an accepted gap say where reading went on: in the
 // table the gap is recorded once and with the part, whatever fails in between.
 func (s *session) goOn(at Position) {
-	if s.accepted {
-		s.accepted = false
-		s.part.gap = &Gap{To: at, Reason: "expired unread, accepted: what came after the one position and before the other had left the stream"}
-	}
+	s.accepted = false
+	s.part.gap = &Gap{To: at, Reason: "expired unread, accepted: what came after the one position and before the other had left the stream"}
 }
 
 func (s *session) full() bool {
@@ -410,7 +429,9 @@ func (s *session) landed() error {
 // finish makes the end of a closed shard durable in the table, and only then in
 // the lease: children start when the lease says so (R8).
 func (s *session) finish(ctx context.Context) error {
-	s.goOn(End)
+	if s.accepted {
+		s.goOn(End)
+	}
 	s.part.through = End
 	s.seal()
 	if err := s.settle(ctx); err != nil {

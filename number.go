@@ -272,4 +272,20 @@ func QuoteJSON[T string | []byte](dst []byte, s T) []byte {
 	return append(append(dst, s[from:]...), '"')
 }
 
+// quotedLen is how many bytes QuoteJSON appends.
+func quotedLen[T string | []byte](s T) int {
+	n := len(s) + 2
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '"', '\\', '\b', '\f', '\n', '\r', '\t':
+			n++
+		default:
+			if c < ' ' {
+				n += 5
+			}
+		}
+	}
+	return n
+}
+
 const hexDigits = "0123456789ABCDEF"

@@ -80,7 +80,7 @@ func (s *scanner) word(w string) error {
 func (s *scanner) value(depth int) error {
 	switch c := s.peek(); {
 	case c == '"':
-		_, err := s.skipString()
+		_, err := s.string()
 		return err
 	case c == '{', c == '[':
 		return s.nested(depth)
@@ -141,7 +141,7 @@ func (s *scanner) key() error {
 	if s.peek() != '"' {
 		return s.unexpected("a key")
 	}
-	if _, err := s.skipString(); err != nil {
+	if _, err := s.string(); err != nil {
 		return err
 	}
 	return s.eat(':', "':'")
@@ -196,8 +196,8 @@ var isPlain = func() (plain [256]bool) {
 	return plain
 }()
 
-// skipString steps over a string and reports whether it has escapes.
-func (s *scanner) skipString() (escaped bool, err error) {
+// string steps over a string and reports whether it has escapes.
+func (s *scanner) string() (escaped bool, err error) {
 	from := s.at
 	s.at++
 	for s.at < len(s.data) {
@@ -231,7 +231,7 @@ func (s *scanner) skipString() (escaped bool, err error) {
 // data where it has none, else in buf.
 func (s *scanner) text(buf *[]byte) ([]byte, error) {
 	from := s.at + 1
-	escaped, err := s.skipString()
+	escaped, err := s.string()
 	if err != nil {
 		return nil, err
 	}
@@ -239,19 +239,8 @@ func (s *scanner) text(buf *[]byte) ([]byte, error) {
 	if !escaped {
 		return raw, nil
 	}
-	out := (*buf)[:0]
-	in := scanner{data: raw}
-	for in.at < len(raw) {
-		if c := raw[in.at]; c != '\\' {
-			out = append(out, c)
-			in.at++
-			continue
-		}
-		r, _ := in.escape()
-		out = utf8.AppendRune(out, r)
-	}
-	*buf = out
-	return out, nil
+	*buf = unescape((*buf)[:0], raw)
+	return *buf, nil
 }
 
 // escape steps over an escape and returns its character.

@@ -96,7 +96,7 @@ func TestReadyOnceAShardWasOpened(t *testing.T) {
 func TestReadyWithAHaltedShard(t *testing.T) {
 	s := httpapi.New()
 	s.Observe(kinetl.Event{Kind: kinetl.EventLeaseTaken, Shard: orders})
-	s.Observe(kinetl.Event{Kind: kinetl.EventIncident, Shard: orders, Incident: &kinetl.Incident{Kind: kinetl.IncidentExpired}})
+	s.Observe(kinetl.Event{Kind: kinetl.EventIncident, Shard: orders, Incident: &kinetl.Incident{Kind: kinetl.IncidentExpired, Halts: true}})
 	wantReady(t, s, "")
 }
 
@@ -223,7 +223,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		s.Observe(kinetl.Event{Kind: kinetl.EventReopened, Shard: orders, Table: "orders", Reason: secret.Error(), Err: secret})
 		s.Observe(kinetl.Event{Kind: kinetl.EventDeadLetter, Shard: orders, Table: "orders", Reason: secret.Error()})
 		s.Observe(kinetl.Event{Kind: kinetl.EventSchema, Table: "orders", Reason: secret.Error()})
-		s.Observe(kinetl.Event{Kind: kinetl.EventIncident, Shard: orders, Incident: &kinetl.Incident{Kind: kinetl.IncidentKind(secret.Error()), Detail: secret.Error()}})
+		s.Observe(kinetl.Event{Kind: kinetl.EventIncident, Shard: orders, Incident: &kinetl.Incident{Kind: kinetl.IncidentKind(secret.Error()), Detail: secret.Error(), Halts: true}})
 	}
 	if _, body := get(s, "/metrics"); strings.Contains(body, "of a record") {
 		t.Error("/metrics has a label from an error's text")
@@ -238,6 +238,24 @@ func TestLabelsAreBounded(t *testing.T) {
 		`kinetl_schema_changes_total{pipeline="",table="orders"} 50`,
 		`kinetl_incidents_open{kind="other",pipeline=""} 1`,
 	)
+}
+
+// The gauge counts incidents that halt and those that don't, each once, until the
+// worker loses the lease that they are on.
+func TestOpenIncidents(t *testing.T) {
+	s := opened()
+	capped := func(id string) kinetl.Event {
+		return kinetl.Event{Kind: kinetl.EventIncident, Shard: orders, Incident: &kinetl.Incident{ID: id, Kind: kinetl.IncidentColumnCapped}}
+	}
+	for _, e := range []kinetl.Event{capped("a"), capped("b"), capped("a"), {Kind: kinetl.EventOpened, Shard: orders, Table: "orders"}} {
+		s.Observe(e)
+	}
+	wantSeries(t, s, `kinetl_incidents_open{kind="column_capped",pipeline=""} 2`)
+	wantReady(t, s, "")
+	s.Observe(kinetl.Event{Kind: kinetl.EventIncident, Shard: orders, Incident: &kinetl.Incident{ID: "c", Kind: kinetl.IncidentUndecodable, Halts: true}})
+	wantSeries(t, s, `kinetl_incidents_open{kind="column_capped",pipeline=""} 2`, `kinetl_incidents_open{kind="undecodable",pipeline=""} 1`)
+	s.Observe(kinetl.Event{Kind: kinetl.EventLeaseLost, Shard: orders})
+	wantSeries(t, s, `kinetl_incidents_open{kind="column_capped",pipeline=""} 0`, `kinetl_incidents_open{kind="undecodable",pipeline=""} 0`)
 }
 
 func TestObserveAndScrapeAtOnce(t *testing.T) {

@@ -39,7 +39,7 @@ var (
 	schemaChanged   = describe("counter", "kinetl_schema_changes_total", []string{"pipeline", "table"}, "Changes of the table's columns.", "")
 	leasesHeld      = describe("gauge", "kinetl_leases_held", perPipeline, "Leases that this worker holds.", "The sum over all workers is not the number of open shards.")
 	leasesLostTotal = describe("counter", "kinetl_leases_lost_total", perPipeline, "Leases that another worker took, or that could not be renewed in time.", "It increases without a deployment: workers stall, or the lease store is slow.")
-	incidentsOpen   = describe("gauge", "kinetl_incidents_open", []string{"pipeline", "kind"}, "Shards of this worker that are halted until a person decides.", "Above 0.")
+	incidentsOpen   = describe("gauge", "kinetl_incidents_open", []string{"pipeline", "kind"}, "Open incidents that this worker has told: shards that are halted until a person decides, and columns that values do not fit (column_capped).", "Above 0.")
 )
 
 // catalogue is all metrics of kinetl's own, in the order of the documentation.
@@ -53,7 +53,7 @@ var catalogue = []*metric{
 var commitBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
 var incidentKinds = []kinetl.IncidentKind{
-	kinetl.IncidentExpired, kinetl.IncidentOtherSink, kinetl.IncidentNoWatermark, kinetl.IncidentForeign, kinetl.IncidentUndecodable, other,
+	kinetl.IncidentExpired, kinetl.IncidentOtherSink, kinetl.IncidentNoWatermark, kinetl.IncidentForeign, kinetl.IncidentUndecodable, kinetl.IncidentColumnCapped, other,
 }
 
 // collector turns the state into metrics when they are asked for, because the age
@@ -119,6 +119,9 @@ func (s *state) gather(now time.Time, add func(m *metric, value float64, labels 
 	open := map[kinetl.IncidentKind]int{}
 	for _, sh := range s.shards {
 		open[sh.incident]++
+	}
+	for _, n := range s.notices {
+		open[n.kind]++
 	}
 	for _, kind := range incidentKinds {
 		add(incidentsOpen, float64(open[kind]), string(kind))

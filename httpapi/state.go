@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,8 @@ type state struct {
 	begun   bool                      // a shard was opened, or there was none to hold
 	shards  map[kinetl.ShardID]*shard // whose leases are held
 	failing map[string]time.Time      // table -> since when its commits fail
+
+	notices map[string]notice // incidents that do not halt, by id
 
 	rows, dead    map[byTable]int64
 	reopened      map[reopening]int64
@@ -37,7 +40,13 @@ type shard struct {
 	pending  int64               // records read since reading began that no commit holds
 	current  time.Time           // everything that the shard held then was stored, or then a part of it was
 	failing  time.Time           // reading could not begin anew since then
-	incident kinetl.IncidentKind // open; other for one that another version of kinetl wrote
+	incident kinetl.IncidentKind // that halts it; other for one that another version of kinetl wrote
+}
+
+// notice is an open incident that does not halt, and the shard whose lease has it.
+type notice struct {
+	kind  kinetl.IncidentKind
+	shard kinetl.ShardID
 }
 
 type byTable struct{ stream, table string }
@@ -46,7 +55,7 @@ type reopening struct{ stream, cause string }
 
 func newState() *state {
 	return &state{
-		shards: map[kinetl.ShardID]*shard{}, failing: map[string]time.Time{},
+		shards: map[kinetl.ShardID]*shard{}, failing: map[string]time.Time{}, notices: map[string]notice{},
 		rows: map[byTable]int64{}, dead: map[byTable]int64{},
 		reopened: map[reopening]int64{}, schemaChanges: map[string]int64{},
 		// There from the start: an alert on an increase does not see the first one of
@@ -66,6 +75,8 @@ func (s *state) observe(e kinetl.Event) {
 	case kinetl.EventLeaseLost:
 		s.leasesLost++
 		s.drop(e.Shard)
+		// Resolved, or with the next holder, who tells it.
+		maps.DeleteFunc(s.notices, func(_ string, n notice) bool { return n.shard == e.Shard })
 	case kinetl.EventCommitted:
 		key := byTable{e.Shard.StreamName(), e.Table}
 		s.rows[key] += e.Rows
@@ -84,6 +95,10 @@ func (s *state) observe(e kinetl.Event) {
 		}
 	case kinetl.EventSchema:
 		s.schemaChanges[e.Table]++
+	}
+	if e.Kind == kinetl.EventIncident && e.Incident != nil && !e.Incident.Halts {
+		s.notices[e.Incident.ID] = notice{kindOf(e.Incident), e.Shard}
+		return
 	}
 	// A commit may still be told after its shard's lease was lost.
 	if sh, held := s.shards[e.Shard]; held {
@@ -118,11 +133,16 @@ func (s *state) observeShard(sh *shard, e kinetl.Event) {
 		}
 	case kinetl.EventIncident:
 		s.begun = true // as far as it can without a person
-		sh.incident = other
-		if e.Incident != nil && slices.Contains(incidentKinds, e.Incident.Kind) {
-			sh.incident = e.Incident.Kind
-		}
+		sh.incident = kindOf(e.Incident)
 	}
+}
+
+// kindOf is the label of an incident.
+func kindOf(inc *kinetl.Incident) kinetl.IncidentKind {
+	if inc != nil && slices.Contains(incidentKinds, inc.Kind) {
+		return inc.Kind
+	}
+	return other
 }
 
 // drop forgets a shard, and the troubles of a table that no other shard feeds:

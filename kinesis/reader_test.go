@@ -263,12 +263,42 @@ func TestExpiredPositions(t *testing.T) {
 			"a start within retention":                          {kinetl.Resume{After: kinetl.Since(began.Add(time.Hour))}, false},
 			"oldest, first listed long ago":                     {kinetl.Resume{After: kinetl.Oldest, Listed: began}, true},
 			"oldest, first listed now":                          {kinetl.Resume{After: kinetl.Oldest, Listed: time.Now()}, false},
+			"the record is gone, and that is accepted":          {kinetl.Resume{After: read, Accepted: true}, false},
+			"a start older than retention, accepted":            {kinetl.Resume{After: kinetl.Since(began), Accepted: true}, false},
+			"oldest, first listed long ago, accepted":           {kinetl.Resume{After: kinetl.Oldest, Listed: began, Accepted: true}, false},
 		} {
-			_, err := next(t.Context(), open(t, s, shard0, c.resume))
+			f, err := next(t.Context(), open(t, s, shard0, c.resume))
+			if err == nil && (len(f.Records) != 1 || string(f.Records[0].Data) != "unread") {
+				t.Errorf("%s: read %v", name, f.Records)
+			}
 			var expired *kinetl.ExpiredError
 			if got := errors.As(err, &expired); got != c.expired || err != nil && !got {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	})
+}
+
+// R24, R26: a position that the service does not know for this shard is expired too;
+// accepted, reading begins at the oldest record, and goes on as ever when an iterator
+// expires later.
+func TestAcceptedPositionThatTheServiceRefuses(t *testing.T) {
+	in(t, kinesistest.Options{}, func(t *testing.T, srv *kinesistest.Server, s *Source) {
+		check(t, srv.CreateStream("s", 1))
+		must2(srv.Put("s", "k", []byte("one")))
+		strange := kinetl.At("1", 0)
+		var expired *kinetl.ExpiredError
+		if _, err := next(t.Context(), open(t, s, shard0, kinetl.Resume{After: strange})); !errors.As(err, &expired) {
+			t.Fatalf("not accepted: %v", err)
+		}
+		r := open(t, s, shard0, kinetl.Resume{After: strange, Accepted: true})
+		if f := must(next(t.Context(), r)); len(f.Records) != 1 || string(f.Records[0].Data) != "one" {
+			t.Fatalf("read %v", f.Records)
+		}
+		must2(srv.Put("s", "k", []byte("two")))
+		time.Sleep(6 * time.Minute)
+		if f := must(next(t.Context(), r)); len(f.Records) != 1 || string(f.Records[0].Data) != "two" {
+			t.Fatalf("then read %v", f.Records)
 		}
 	})
 }

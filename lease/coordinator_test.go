@@ -114,6 +114,8 @@ func parseLease(t *testing.T, line string) Lease {
 				t.Fatal(err)
 			}
 			l.Start = second(n)
+		case "incident":
+			l.Incident = "[]"
 		case "gone":
 			l.OwnerGone = true
 		default:

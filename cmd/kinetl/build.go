@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"regexp"
 	"runtime/debug"
 	"strings"
@@ -43,6 +44,7 @@ func (j *job) close() error {
 type buildOptions struct {
 	worker  string // when the pipeline names none
 	adopt   bool
+	rewrite bool // tables of any size, to widen a column
 	logger  *slog.Logger
 	observe func(kinetl.Event)
 }
@@ -166,9 +168,13 @@ func buildDestination(plan config.Plan, opts buildOptions) (_ kinetl.Destination
 		return nil, 0, fmt.Errorf("destination %s: connector %s can't be run by this version", d.Metadata.Name, d.Spec.Connector)
 	}
 	limit, records := shareMemory(plan)
+	var rewriteLimit int64 // the destination's own
+	if opts.rewrite {
+		rewriteLimit = math.MaxInt64
+	}
 	dest, err := duckdb.New(duckdb.Options{
 		Path: c.Path, Namespace: p.Spec.Destination.Namespace, Application: p.Spec.Application,
-		Adopt: opts.adopt, MemoryLimit: limit, Threads: c.Threads,
+		Adopt: opts.adopt, MemoryLimit: limit, Threads: c.Threads, RewriteLimit: rewriteLimit,
 		Observe: func(phase string) { opts.logger.Debug("duckdb", "phase", phase) },
 	})
 	if err != nil {

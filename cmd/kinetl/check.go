@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kinetl/kinetl"
 	"github.com/kinetl/kinetl/awsconf"
 	"github.com/kinetl/kinetl/config"
 	"github.com/kinetl/kinetl/dest/duckdb"
@@ -139,12 +140,7 @@ func (c *checker) checkLeases(ctx context.Context, plan config.Plan) {
 		c.note(plan, "leases "+path, exitSurroundings, err, "")
 		return
 	}
-	incidents := 0
-	for _, l := range leases {
-		if l.Incident != "" {
-			incidents++
-		}
-	}
+	incidents := len(kinetl.AllIncidents(leases))
 	c.note(plan, "leases "+path, exitSurroundings, nil, fmt.Sprintf("%d shard(s)", len(leases)))
 	if incidents > 0 {
 		c.note(plan, "incidents", exitIncident, fmt.Errorf("%d open: kinetl incidents list shows them", incidents), "")

@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 			"awaitfile": awaitFile,
 			"jsonlines": jsonLines,
 			"putn":      putNumbered,
+			"sql":       runSQL,
 		},
 	})
 }

@@ -62,6 +62,7 @@ one stops at once. Neither loses or repeats anything.`,
 	f.StringVar(&until, "until", "", "leave records that arrived at this `time` (RFC 3339) or later in the stream, and end")
 	f.StringVar(&r.listen, "listen", "", "`address` to serve /healthz, /readyz and /metrics on")
 	f.StringVar(&r.secrets, "secrets", "", "`folder` with a file per secret; else the environment")
+	f.BoolVar(&r.rewrite, "rewrite", false, "widen columns of tables of any size, which rewrites them; else up to 1 GiB")
 	f.BoolVar(&r.adopt, "adopt", false, "take over tables that another application has loaded")
 	return cmd
 }
@@ -81,6 +82,7 @@ type runner struct {
 	listen  string
 	secrets string
 	adopt   bool
+	rewrite bool
 
 	logger   *slog.Logger
 	progress *progress
@@ -185,7 +187,7 @@ func (r *runner) runOnce(ctx context.Context, plan config.Plan, once bool) error
 	log := r.logger.With("pipeline", plan.Pipeline.Metadata.Name)
 	logEvent, meter := logEvents(log), r.api.Observer(plan.Pipeline.Metadata.Name)
 	j, err := build(ctx, plan, buildOptions{
-		worker: workerID(), adopt: r.adopt, logger: log,
+		worker: workerID(), adopt: r.adopt, rewrite: r.rewrite, logger: log,
 		observe: func(e kinetl.Event) {
 			logEvent(e)
 			r.progress.observe(e)

@@ -24,18 +24,18 @@ import (
 
 // shardState is a shard as the lease store knows it.
 type shardState struct {
-	Application string           `json:"application"`
-	Stream      string           `json:"stream"`
-	Shard       string           `json:"shard"`
-	Parents     []string         `json:"parents,omitempty"`
-	State       string           `json:"state"` // waiting, reading, free, finished, halted
-	Owner       string           `json:"owner,omitempty"`
-	Table       string           `json:"table,omitempty"`
-	Position    string           `json:"position"`
-	SubSequence uint64           `json:"sub_sequence,omitempty"`
-	CaughtUp    *time.Time       `json:"caught_up,omitempty"`
-	LagSeconds  *float64         `json:"lag_seconds,omitempty"` // since the shard was last known to be read to its tip
-	Incident    *json.RawMessage `json:"incident,omitempty"`
+	Application string            `json:"application"`
+	Stream      string            `json:"stream"`
+	Shard       string            `json:"shard"`
+	Parents     []string          `json:"parents,omitempty"`
+	State       string            `json:"state"` // waiting, reading, free, finished, halted
+	Owner       string            `json:"owner,omitempty"`
+	Table       string            `json:"table,omitempty"`
+	Position    string            `json:"position"`
+	SubSequence uint64            `json:"sub_sequence,omitempty"`
+	CaughtUp    *time.Time        `json:"caught_up,omitempty"`
+	LagSeconds  *float64          `json:"lag_seconds,omitempty"` // since the shard was last known to be read to its tip
+	Incidents   []kinetl.Incident `json:"incidents,omitempty"`
 }
 
 // readState reads the lease stores of the documents' pipelines, and tells log which
@@ -100,12 +100,12 @@ func states(application string, leases []lease.Lease, now time.Time) []shardStat
 			at, lag := l.CaughtUp, now.Sub(l.CaughtUp).Seconds()
 			s.CaughtUp, s.LagSeconds = &at, &lag
 		}
+		s.Incidents = kinetl.OpenIncidents(l)
 		switch {
 		case l.Ended():
 			s.State, s.Owner = "finished", ""
-		case l.Incident != "":
-			raw := json.RawMessage(l.Incident)
-			s.State, s.Incident = "halted", &raw
+		case len(s.Incidents) > 0 && s.Incidents[0].Halts:
+			s.State = "halted"
 		}
 		out = append(out, s)
 	}
@@ -143,7 +143,7 @@ func shardsCommand() *cobra.Command {
   waiting   a parent is not finished
   free      no worker holds it
   reading   OWNER reads it
-  halted    an incident is open: see incidents list
+  halted    an incident is open that halts it: see incidents list
   finished  the shard is closed, and all of it is stored`, "  kinetl shards pipeline.yaml\n  kinetl shards --json pipeline.yaml", showShards)
 }
 
@@ -156,9 +156,10 @@ beyond it, never behind.`, "  kinetl position show pipeline.yaml", showPositions
 }
 
 func incidentsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "incidents", Short: "Look at conditions that need a person", Example: "  kinetl incidents list pipeline.yaml", RunE: needSubcommand}
-	cmd.AddCommand(stateCommand("list FILE...", "List open incidents", `Lists the open incidents. An incident halts its shard and the shards that
-descend from it; everything else goes on.`, "  kinetl incidents list pipeline.yaml", showIncidents))
+	cmd := &cobra.Command{Use: "incidents", Short: "Look at conditions that need a person, and resolve them", Example: "  kinetl incidents list pipeline.yaml", RunE: needSubcommand}
+	cmd.AddCommand(stateCommand("list FILE...", "List open incidents", `Lists the open incidents. One that halts keeps its shard and the shards that
+descend from it unread; everything else goes on.`, "  kinetl incidents list pipeline.yaml", showIncidents))
+	cmd.AddCommand(resolveCommand())
 	return cmd
 }
 
@@ -174,11 +175,13 @@ type status struct {
 func summarize(all []shardState) []status {
 	out := []status{}
 	workers := map[string]bool{}
+	incidents := map[string]bool{}
 	for i, s := range all {
 		if i == 0 || all[i-1].Application != s.Application {
 			zero := 0.0
 			out = append(out, status{Application: s.Application, Shards: map[string]int{}, LagSeconds: &zero})
 			clear(workers)
+			clear(incidents)
 		}
 		st := &out[len(out)-1]
 		st.Shards[s.State]++
@@ -186,9 +189,10 @@ func summarize(all []shardState) []status {
 			workers[s.Owner] = true
 			st.Workers = len(workers)
 		}
-		if s.Incident != nil {
-			st.Incidents++
+		for _, inc := range s.Incidents { // a notice may be on several leases
+			incidents[inc.ID] = true
 		}
+		st.Incidents = len(incidents)
 		switch {
 		case s.State == "finished" || st.LagSeconds == nil:
 		case s.LagSeconds == nil:
@@ -241,13 +245,7 @@ func showPositions(out io.Writer, all []shardState, asJSON bool) error {
 }
 
 func showIncidents(out io.Writer, all []shardState, asJSON bool) error {
-	incidents := []kinetl.Incident{}
-	for _, s := range all {
-		var inc kinetl.Incident
-		if s.Incident != nil && json.Unmarshal(*s.Incident, &inc) == nil {
-			incidents = append(incidents, inc)
-		}
-	}
+	incidents := openIncidents(all)
 	if asJSON {
 		return json.NewEncoder(out).Encode(incidents)
 	}
@@ -255,12 +253,34 @@ func showIncidents(out io.Writer, all []shardState, asJSON bool) error {
 		fmt.Fprintln(out, "no open incidents")
 		return nil
 	}
-	return table(out, "ID\tKIND\tSHARD\tSINCE\tWHAT", func(w io.Writer) {
+	return table(out, "ID\tKIND\tHALTS\tSHARD\tSINCE\tWHAT", func(w io.Writer) {
 		for _, i := range incidents {
-			what := strings.TrimPrefix(i.Detail, i.Shard+": ")
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", i.ID, i.Kind, i.Shard, i.At.Format(time.RFC3339), what)
+			what, halts := strings.TrimPrefix(i.Detail, i.Shard+": "), "no"
+			if i.Halts {
+				halts = "yes"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", i.ID, i.Kind, halts, i.Shard, i.At.Format(time.RFC3339), what)
 		}
 	})
+}
+
+// openIncidents is the incidents of all applications, those that halt first. A notice
+// may be on the leases of several shards and is one incident all the same.
+func openIncidents(all []shardState) []kinetl.Incident {
+	type key struct{ application, id string }
+	seen := map[key]bool{}
+	out := []kinetl.Incident{}
+	for _, halts := range []bool{true, false} {
+		for _, s := range all {
+			for _, inc := range s.Incidents {
+				if k := (key{s.Application, inc.ID}); inc.Halts == halts && !seen[k] {
+					seen[k] = true
+					out = append(out, inc)
+				}
+			}
+		}
+	}
+	return out
 }
 
 // table prints aligned columns under a heading.

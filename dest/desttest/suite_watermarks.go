@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/kinetl/kinetl"
 )
@@ -102,6 +104,7 @@ var watermarkCases = []testCase{
 		}
 	}},
 	{"R14 move is compare-and-set for all shards and recorded", moves},
+	{"R24 an accepted gap is recorded with its part, and once", acceptedGap},
 	{"R1 a watermark of another application is refused until adopted", otherApplication},
 	{"R1 a re-created stream has watermarks of its own", func(s *suite) {
 		d := s.worker()
@@ -186,6 +189,35 @@ func endsBeforeChildren(s *suite) {
 	got := s.claim(d, child...)
 	if got.Through[shard2] != kinetl.Oldest {
 		s.Fatalf("child claimed at %q, want its start", got.Through[shard2])
+	}
+}
+
+func acceptedGap(s *suite) {
+	d := s.worker()
+	s.prepare(d, letters, kinetl.Refuse)
+	s.start(d, shard0, shard1)
+	gone := part(shard0, kinetl.Oldest, at(7), letters, 6, people(6, 2, "a")...)
+	gone.Gap = &kinetl.Gap{To: at(6), Reason: "it's expired"}
+	fenced := part(shard1, at(3), at(9), letters, 9, people(9, 1, "b")...)
+	fenced.Gap = &kinetl.Gap{To: at(9), Reason: "not stored"}
+	next := part(shard0, at(7), at(8), letters, 8, people(8, 1, "a")...)
+	for range 2 { // the second time as a repeat, all of which is skipped
+		s.commit(d, gone, next, fenced)
+	}
+	s.wantRows(letters, people(6, 3, "a")...)
+	empty := part(shard1, kinetl.Oldest, kinetl.End, nil, 0)
+	empty.Gap = &kinetl.Gap{To: kinetl.End, Reason: "all of it"}
+	s.stored(d, empty)
+	got := s.Read(s.T, s.table, letters).Gaps
+	want := []Gap{{Shard: shard0, From: kinetl.Oldest, To: at(6), Reason: "it's expired"}, {Shard: shard1, From: kinetl.Oldest, To: kinetl.End, Reason: "all of it"}}
+	for i := range got {
+		if got[i].At.IsZero() {
+			s.Errorf("gap %+v has no time", got[i])
+		}
+		got[i].At = time.Time{}
+	}
+	if !slices.Equal(got, want) {
+		s.Fatalf("gaps %+v, want %+v", got, want)
 	}
 }
 

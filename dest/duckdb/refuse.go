@@ -111,11 +111,13 @@ func (d *Destination) askForMisfits(ctx context.Context, c *commit, parts []kine
 	for _, p := range parts {
 		have := schemaOf(c.columns)
 		var whens, texts []string
+		var used []int
 		for i, col := range p.Schema {
 			at := have.Index(col.Name)
 			if col.Native == "" || c.columns[at].generated {
 				continue
 			}
+			used = append(used, i)
 			_, fits := nativeValue(source(i), col.Class, c.columns[at].typ)
 			condition := fmt.Sprintf("WHEN %s IS NOT NULL AND NOT coalesce(%s, false) THEN", source(i), fits)
 			whens = append(whens, fmt.Sprintf("%s %d", condition, i))
@@ -124,7 +126,7 @@ func (d *Destination) askForMisfits(ctx context.Context, c *commit, parts []kine
 		if len(whens) == 0 {
 			continue
 		}
-		record := numbered(p.Rows)
+		record := numbered(p.Rows, used)
 		err := d.rehearse(ctx, func(t *tx) error {
 			if _, err := t.exec(ctx, "CREATE TEMP TABLE _kinetl_misfits (place BIGINT, col INTEGER, val VARCHAR)"); err != nil {
 				return err
@@ -154,9 +156,9 @@ func (d *Destination) askForMisfits(ctx context.Context, c *commit, parts []kine
 	return out, nil
 }
 
-// numbered is the record, its columns named by place, with each row's place in a
-// last column.
-func numbered(r arrow.RecordBatch) arrow.RecordBatch {
+// numbered is columns of the record, named by place, with each row's place in a last
+// column.
+func numbered(r arrow.RecordBatch, used []int) arrow.RecordBatch {
 	b := array.NewInt64Builder(memory.DefaultAllocator)
 	defer b.Release()
 	for i := range r.NumRows() {
@@ -164,10 +166,10 @@ func numbered(r arrow.RecordBatch) arrow.RecordBatch {
 	}
 	places := b.NewInt64Array()
 	defer places.Release()
-	named := anonymous(r)
+	named := anonymous(r, used)
 	defer named.Release()
 	fields := append(named.Schema().Fields(), arrow.Field{Name: source(int(r.NumCols())), Type: arrow.PrimitiveTypes.Int64})
-	return array.NewRecordBatch(arrow.NewSchema(fields, nil), append(append([]arrow.Array(nil), r.Columns()...), places), r.NumRows())
+	return array.NewRecordBatch(arrow.NewSchema(fields, nil), append(append([]arrow.Array(nil), named.Columns()...), places), r.NumRows())
 }
 
 // bisect finds bad rows by inserting ever smaller ranges in transactions that are

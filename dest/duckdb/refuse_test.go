@@ -174,6 +174,31 @@ func TestForeignTypes(t *testing.T) {
 	}
 }
 
+// R28: a value that one column refuses is found among columns that take theirs, and a
+// generated column between others does no harm. (DuckDB takes the columns of a view
+// on Arrow data for one another if a statement does not use all.)
+func TestRefusedAmongOtherColumns(t *testing.T) {
+	h := newHarness(t, "main")
+	h.exec(t, `CREATE TABLE orders (id BIGINT, flag BOOLEAN, g VARCHAR GENERATED ALWAYS AS ('g') VIRTUAL, name VARCHAR, day DATE, hour TIME, price DOUBLE)`)
+	d, schema := h.worker(t, nil)
+	rows := [][]any{
+		{1, true, nil, "a", "2026-01-01", nil, 1.5},
+		{2, nil, nil, "b", "soon", "03:04:05", nil},
+		{3, false, nil, nil, nil, "25:00", 2.5},
+		{4, false, nil, "d", nil, nil, nil},
+	}
+	wantRefused(t, d, textPart(kinetl.Oldest, at(4), schema, rows...), 2, 3)
+	p := textPart(kinetl.Oldest, at(4), schema, rows[0], rows[3])
+	p.RowIDs = []kinetl.RowID{{Sequence: "1"}, {Sequence: "4"}}
+	if _, err := d.Commit(context.Background(), "orders", []kinetl.Part{p}); err != nil {
+		t.Fatal(err)
+	}
+	got := h.read(t, "orders", schema).Rows
+	if len(got) != 2 || got[0].Cells["name"] != "a" || got[0].Cells["day"] != "2026-01-01" || got[0].Cells["price"] != "1.5" || got[1].Cells["name"] != "d" || got[1].Cells["id"] != "4" {
+		t.Fatalf("rows %v", got)
+	}
+}
+
 // R28: a generated column takes no value; rows that leave it out are stored.
 func TestGeneratedColumn(t *testing.T) {
 	h := newHarness(t, "main")

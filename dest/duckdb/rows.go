@@ -45,11 +45,13 @@ func isSameColumn(a, b kinetl.Column) bool {
 func (t *tx) insertRun(ctx context.Context, table string, columns []column, batches []batch) error {
 	have := schemaOf(columns)
 	var names, values []string
+	var used []int
 	for i, c := range batches[0].schema {
 		at := have.Index(c.Name)
 		if columns[at].generated {
 			continue // checkValues saw that it is null throughout
 		}
+		used = append(used, i)
 		names = append(names, quote(columns[at].Name))
 		values = append(values, insertValue(source(i), c, columns[at].typ))
 	}
@@ -58,7 +60,7 @@ func (t *tx) insertRun(ctx context.Context, table string, columns []column, batc
 	}
 	records := make([]arrow.RecordBatch, len(batches))
 	for i, b := range batches {
-		records[i] = anonymous(b.rows)
+		records[i] = anonymous(b.rows, used)
 		defer records[i].Release()
 	}
 	return t.feed(ctx, records, func(from string) string {
@@ -70,14 +72,20 @@ func (t *tx) insertRun(ctx context.Context, table string, columns []column, batc
 // source is the name under which a statement finds column i of what it is fed.
 func source(i int) string { return fmt.Sprintf("c%d", i) }
 
-// anonymous is the record with its columns named by place, so that no name of the
-// user's meets DuckDB's rules for the columns of a view.
-func anonymous(r arrow.RecordBatch) arrow.RecordBatch {
-	fields := make([]arrow.Field, r.NumCols())
-	for i := range fields {
-		fields[i] = arrow.Field{Name: source(i), Type: r.Column(i).DataType(), Nullable: true}
+// anonymous is the columns of the record that a statement uses, named by their place
+// in it, so that no name of the user's meets DuckDB's rules for the columns of a view.
+// The others must not be there: DuckDB leaves the columns of a view on Arrow data that
+// a statement does not use to whoever hands the data over, who in the driver hands
+// over all of them, and then takes one column for another (seen in DuckDB 1.5.6: the
+// process crashed).
+func anonymous(r arrow.RecordBatch, used []int) arrow.RecordBatch {
+	fields := make([]arrow.Field, len(used))
+	columns := make([]arrow.Array, len(used))
+	for n, i := range used {
+		fields[n] = arrow.Field{Name: source(i), Type: r.Column(i).DataType(), Nullable: true}
+		columns[n] = r.Column(i)
 	}
-	return array.NewRecordBatch(arrow.NewSchema(fields, nil), r.Columns(), r.NumRows())
+	return array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, r.NumRows())
 }
 
 // insertValue is the expression that stores a value of class c in a column of type

@@ -101,14 +101,13 @@ func (w *world) storm() {
 
 func (w *world) anyStream() *stream { return w.streams[w.rng.IntN(len(w.streams))] }
 
-// resolve is an operator who takes every incident off its lease.
+// resolve is an operator who resolves every open incident.
 func (w *world) resolve() {
 	ctx := context.Background()
 	leases, _ := w.leases.List(ctx)
-	for _, l := range leases {
-		if next := l; l.Incident != "" {
-			next.Incident = ""
-			_, _ = w.leases.Update(ctx, l, next) // its holder was faster: another time
+	for _, inc := range kinetl.AllIncidents(leases) {
+		if _, err := kinetl.Resolve(ctx, &w.leases, inc.ID, true); err != nil {
+			w.report("R24: %v", err)
 		}
 	}
 }

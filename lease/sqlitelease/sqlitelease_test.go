@@ -3,9 +3,11 @@ package sqlitelease
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kinetl/kinetl/lease"
@@ -30,6 +32,42 @@ func open(t *testing.T, path, worker string) *Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// A file of a version that knew fewer attributes is read and written by this one, and
+// that version's workers may go on beside it.
+func TestAFileOfAnEarlierVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "leases.db")
+	earlier := strings.Replace(schema, ",\n\tkinetlAccepted TEXT NOT NULL DEFAULT ''", "", 1)
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	const insert = `INSERT INTO leases (leaseKey, leaseOwner, leaseCounter, checkpoint, checkpointSubSequenceNumber, ownerSwitchesSinceCheckpoint,
+		parentShardId, kinetlCreated, kinetlStart, kinetlCaughtUp, kinetlSink, kinetlIncident) VALUES (?, '', 0, 'TRIM_HORIZON', 0, 0, '', '', '', '', '', '')`
+	for _, args := range [][]any{{earlier}, {insert, "s:1"}} {
+		if _, err := db.Exec(args[0].(string), args[1:]...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader, err := OpenReader(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	l := only(t, reader)
+	next := l
+	next.Accepted = "oldest"
+	if _, err := open(t, path, "me").Update(t.Context(), l, next); err != nil {
+		t.Fatal(err)
+	}
+	if l := only(t, reader); l.Accepted != "oldest" {
+		t.Errorf("read back %+v", l)
+	}
+	if _, err := db.Exec(insert, "s:2"); err != nil {
+		t.Errorf("a worker of the earlier version: %v", err)
+	}
 }
 
 // R25: the lease of a process that was killed is free at once, that of a living
