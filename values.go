@@ -274,19 +274,23 @@ func resize[T byte | int32 | uint64](old []T, n int) []T {
 }
 
 // grown is the capacity that a buffer of have takes on to hold need. Up to what the
-// last batch held it goes in two steps, since every step copies; beyond, large ones
-// grow little by little, since what stays unused is memory that the budget pays for.
+// last batch held, a small one goes in two steps, since every step copies; a large one
+// doubles, and beyond grows little by little: what stays unused is memory that the
+// budget pays for, and takes without waiting (R27).
 func grown(have, need, last int) int {
 	const small, large = 16, 1 << 17
-	switch want := last + last/16; {
+	want := last + last/16
+	switch {
+	case need > want && have < large:
+		return max(need, 2*have, small)
+	case need > want:
+		return max(need, have+have/4)
+	case last >= large:
+		return max(need, min(max(2*have, last/8), want))
 	case need <= last/4:
 		return max(last/4, small)
-	case need <= want:
-		return max(want, small)
-	case have < large:
-		return max(need, 2*have, small)
 	}
-	return max(need, have+have/4)
+	return max(want, small)
 }
 
 func bytesForBits(n int) int { return (n + 7) >> 3 }

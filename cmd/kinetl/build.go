@@ -123,7 +123,7 @@ func shareMemory(plan config.Plan) (duckDB, records int64) {
 	if duckDB == 0 {
 		duckDB = max(memory/4, 64<<20)
 	}
-	return duckDB, max(memory-duckDB, memory/4) / 2
+	return duckDB, max(memory-duckDB, memory/4) * 2 / 5
 }
 
 // kinesisSettings is how a source's streams are reached.
