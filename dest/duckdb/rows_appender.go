@@ -17,13 +17,23 @@ import (
 )
 
 // feed runs one statement over the records, which have the same columns. It sees
-// them under the name that it is given: a temporary table, filled row by row. The
-// driver can also append straight into a statement, but then tells no error's kind,
-// and a row that is refused looks like a failing disk.
+// them under the name that it is given: a temporary table, filled row by row, one
+// record after another so that there is never more than one record twice in memory.
+// The driver can also append straight into a statement, but then tells no error's
+// kind, and a row that is refused looks like a failing disk.
 func (t *tx) feed(ctx context.Context, records []arrow.RecordBatch, statement func(from string) string) error {
+	for _, r := range records {
+		if err := t.feedOne(ctx, r, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tx) feedOne(ctx context.Context, record arrow.RecordBatch, statement func(from string) string) error {
 	const table = "_kinetl_batch"
 	var columns []string
-	for i, f := range records[0].Schema().Fields() {
+	for i, f := range record.Schema().Fields() {
 		typ, err := typeName(f.Type)
 		if err != nil {
 			return fmt.Errorf("column %d: %w", i, err)
@@ -34,7 +44,7 @@ func (t *tx) feed(ctx context.Context, records []arrow.RecordBatch, statement fu
 		return err
 	}
 	err := t.conn.Raw(func(conn any) error {
-		return appendRows(ctx, conn.(driver.Conn), table, records)
+		return appendRows(ctx, conn.(driver.Conn), table, record)
 	})
 	if err != nil {
 		return fmt.Errorf("hand over rows: %w", oneLine(err))
@@ -46,24 +56,30 @@ func (t *tx) feed(ctx context.Context, records []arrow.RecordBatch, statement fu
 	return err
 }
 
-func appendRows(ctx context.Context, conn driver.Conn, table string, records []arrow.RecordBatch) (err error) {
+// flushRows bounds what the appender holds beyond DuckDB's memory limit.
+const flushRows = 10_000
+
+func appendRows(ctx context.Context, conn driver.Conn, table string, record arrow.RecordBatch) (err error) {
 	a, err := ddb.NewAppender(conn, "temp", "main", table)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.CloseWithCancel(ctx)) }()
-	row := make([]driver.Value, records[0].NumCols())
-	for _, r := range records {
-		for i := range int(r.NumRows()) {
-			for c := range row {
-				row[c] = value(r.Column(c), i)
+	row := make([]driver.Value, record.NumCols())
+	for i := range int(record.NumRows()) {
+		for c := range row {
+			row[c] = value(record.Column(c), i)
+		}
+		if err := a.AppendRow(row...); err != nil {
+			return err
+		}
+		if i%flushRows == flushRows-1 {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
-			if err := a.AppendRow(row...); err != nil {
+			if err := a.Flush(); err != nil {
 				return err
 			}
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
 		}
 	}
 	return nil
