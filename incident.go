@@ -16,10 +16,9 @@ import (
 type IncidentKind string
 
 const (
-	IncidentExpired      IncidentKind = "expired"      // unread records left the stream (R26)
-	IncidentOtherSink    IncidentKind = "other_sink"   // the lease was written for another destination (R15)
-	IncidentNoWatermark  IncidentKind = "no_watermark" // the lease says that this destination held the shard, which it does not (R15)
-	IncidentForeign      IncidentKind = "foreign_checkpoint"
+	IncidentExpired      IncidentKind = "expired"       // unread records left the stream (R26)
+	IncidentOtherSink    IncidentKind = "other_sink"    // the lease was written for another destination (R15)
+	IncidentNoWatermark  IncidentKind = "no_watermark"  // the lease says that this destination held the shard, which it does not (R15)
 	IncidentUndecodable  IncidentKind = "undecodable"   // a record can't be decoded and the pipeline says to stop at such
 	IncidentColumnCapped IncidentKind = "column_capped" // values do not fit a column that is not widened (R28); does not halt
 )

@@ -350,7 +350,7 @@ func TestAnAcceptedGapOfAShardThatLeft(t *testing.T) {
 // R24: what can't be decided on a lease is refused with what to do instead, and
 // nothing is changed; an id that is not open is told with those that are.
 func TestResolveRefuses(t *testing.T) {
-	for _, kind := range []kinetl.IncidentKind{kinetl.IncidentOtherSink, kinetl.IncidentNoWatermark, kinetl.IncidentForeign, "of the future"} {
+	for _, kind := range []kinetl.IncidentKind{kinetl.IncidentOtherSink, kinetl.IncidentNoWatermark, "of the future"} {
 		store := &lease.Memory{}
 		inc := kinetl.NewIncident(kind, shardOf("orders", 0), kinetl.Oldest, "x", time.Now())
 		l := lease.Lease{Key: "s:1", Checkpoint: lease.TrimHorizon, Incident: fmt.Sprintf(`[{"id":%q,"kind":%q,"halts":true}]`, inc.ID, kind)}
