@@ -37,8 +37,8 @@ func TestBlockedSinkMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
 	}
-	if testing.Short() {
-		t.Skip("serves 768 MB")
+	if testing.Short() || raceDetector {
+		t.Skip("serves 768 MB, and the race detector takes memory of its own")
 	}
 	server, err := kinesistest.Start(kinesistest.Options{NoLimits: true})
 	if err != nil {
