@@ -91,7 +91,10 @@ func kinetlReader(wire string) func(context.Context, place, string) (tally, erro
 	}
 }
 
-// kinetlArrow decodes to batches of 50,000 rows with all metadata columns.
+// batchRows is how many rows a batch has, on both sides.
+const batchRows = 10_000
+
+// kinetlArrow decodes to batches with all metadata columns.
 func kinetlArrow(ctx context.Context, p place, stream string) (tally, error) {
 	source, err := kinetlSource(ctx, p, stream, "auto")
 	if err != nil {
@@ -130,7 +133,7 @@ func decodeAll(ctx context.Context, source *kinesis.Source, take func(kinetl.Sha
 			if err := s.builder.EndRow(&f.Records[i], shard); err != nil {
 				return err
 			}
-			if s.builder.Rows() == 50_000 {
+			if s.builder.Rows() == batchRows {
 				if err := seal(shard); err != nil {
 					return err
 				}
@@ -219,7 +222,7 @@ func duckDBOwn(ctx context.Context, p place, stream string) (tally, error) {
 		}
 		clock.begin()
 		for len(parts) > 0 {
-			n := min(2, len(parts)) // 100,000 rows a transaction, as the pipeline's
+			n := min(100_000/batchRows, len(parts)) // rows a transaction, as the pipeline's
 			report, err := dest.Commit(ctx, "rows", parts[:n])
 			if err != nil || len(report.Fenced) > 0 {
 				return tally{}, fmt.Errorf("commit: %v, fenced %v", err, report.Fenced)

@@ -12,8 +12,8 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 5, "how often each side of each comparison runs")
-	megabytes := flag.Int("megabytes", 96, "payload bytes that a side reads, in MB")
+	rounds := flag.Int("rounds", 3, "how often each side of each comparison runs")
+	megabytes := flag.Int("megabytes", 256, "payload bytes that a side reads, in MB")
 	only := flag.String("only", "", "run only comparisons whose name contains this")
 	out := flag.String("out", "bench", "folder for RESULTS.md and results.json; empty: print only")
 	flag.Parse()

@@ -134,7 +134,7 @@ func usualArrow(ctx context.Context, p place, stream string) (tally, error) {
 			if err := appendUsual(b, fields, r, shard); err != nil {
 				return err
 			}
-			if b.Field(0).Len() == 50_000 {
+			if b.Field(0).Len() == batchRows {
 				b.NewRecordBatch().Release()
 			}
 		}
