@@ -170,7 +170,7 @@ func FuzzCBOR(f *testing.F) {
 		f.Add(b)
 	}
 	f.Add([]byte{0xbf, 0x67, 'R', 'e', 'c', 'o', 'r', 'd', 's', 0x9f, 0xbf, 0x64, 'D', 'a', 't', 'a', 0x5f, 0x41, 'a', 0x41, 'b', 0xff, 0xff, 0xff, 0xff})
-	mode, err := cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, TimeTag: cbor.DecTagIgnored, DefaultMapType: nil}.DecMode()
+	mode, err := cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, TimeTag: cbor.DecTagIgnored, FieldNameMatching: cbor.FieldNameMatchingCaseSensitive}.DecMode()
 	if err != nil {
 		f.Fatal(err)
 	}
