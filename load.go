@@ -183,6 +183,10 @@ func (s *session) open(ctx context.Context) (Resume, error) {
 	case !ok:
 		return Resume{}, s.incident(IncidentNoWatermark, startOf(l), fmt.Sprintf("%s: its lease says that table %s holds it, but the table has no watermark for it: restore the table, or start with another application name", s.id, s.table.name))
 	}
+	if _, err := ParsePosition(string(through)); err != nil {
+		// Read as it stands it would be no start, and reading would begin anew.
+		return Resume{}, s.incident(IncidentNoWatermark, startOf(l), fmt.Sprintf("%s: its watermark in table %s can't be read (%v): restore it, or start with another application name", s.id, s.table.name, err))
+	}
 	s.table.setSink(got.Sink)
 	s.sealed, s.part.through = through, through
 	if through == End {

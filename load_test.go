@@ -402,6 +402,28 @@ func TestIncidentsOfTakeOver(t *testing.T) {
 	}
 }
 
+// R2: a watermark that is no position, edited by hand say, is an incident: read as
+// it stands it would be no start, and everything would be loaded a second time.
+func TestAWatermarkThatCantBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		r.put(0, 1)
+		r.put(1, 2)
+		shard := shardOf("orders", 0)
+		if _, err := r.memory.Claim(t.Context(), "orders", []kinetl.Claim{{Shard: shard, Start: kinetl.Oldest}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.memory.Move(t.Context(), "orders", []kinetl.Move{{Shard: shard, From: kinetl.Oldest, To: "77"}}, "by hand"); err != nil {
+			t.Fatal(err)
+		}
+		var halted *kinetl.HaltedError
+		if err := r.once(r.worker("a")); !errors.As(err, &halted) || len(halted.Incidents) != 1 || halted.Incidents[0].Kind != kinetl.IncidentNoWatermark {
+			t.Fatalf("the run ended with %v", err)
+		}
+		r.wantOrders(2)
+	})
+}
+
 // R24, FailUndecodable: the record halts its shard and the shard's descendants;
 // what came before it is stored, and other shards go on.
 func TestUndecodableHalts(t *testing.T) {

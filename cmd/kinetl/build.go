@@ -148,10 +148,7 @@ func buildSource(ctx context.Context, plan config.Plan, logger *slog.Logger) (*k
 
 func sourceOptions(cfg aws.Config, plan config.Plan) kinesis.Options {
 	c := plan.Source.Spec.Config
-	opts := kinesis.Options{Client: awskinesis.NewFromConfig(cfg), Streams: c.Streams, ReadShare: c.ReadShare, Wire: kinesis.Wire(c.Wire)}
-	if only := plan.Pipeline.Spec.Source.Streams; len(only) > 0 {
-		opts.Streams = only
-	}
+	opts := kinesis.Options{Client: awskinesis.NewFromConfig(cfg), Streams: plan.Streams(), ReadShare: c.ReadShare, Wire: kinesis.Wire(c.Wire)}
 	if c.StreamPattern != "" {
 		opts.Pattern = regexp.MustCompile(c.StreamPattern) // checked with the documents
 	}
@@ -202,11 +199,7 @@ func changesOf(p *config.Pipeline) kinetl.TypeChanges {
 
 // metadataOf adds the stream's name to rows where several streams share a table.
 func metadataOf(plan config.Plan) kinetl.MetadataMode {
-	streams := plan.Pipeline.Spec.Source.Streams
-	if len(streams) == 0 {
-		streams = plan.Source.Spec.Config.Streams
-	}
-	shared := len(streams) != 1 && !strings.Contains(plan.Pipeline.Spec.Destination.Table, "{stream}")
+	shared := len(plan.Streams()) != 1 && !strings.Contains(plan.Pipeline.Spec.Destination.Table, "{stream}")
 	switch {
 	case plan.Pipeline.Spec.RecordMetadata == "object":
 		return kinetl.MetadataObject
