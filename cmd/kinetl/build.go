@@ -123,7 +123,7 @@ func shareMemory(plan config.Plan) (duckDB, records int64) {
 	if duckDB == 0 {
 		duckDB = max(memory/4, 64<<20)
 	}
-	return duckDB, max(memory-duckDB, memory/4) * 2 / 5
+	return duckDB, max((memory-duckDB)/3, memory/8)
 }
 
 // kinesisSettings is how a source's streams are reached.
