@@ -118,10 +118,13 @@ type run struct {
 	goal        time.Time     // with Once, a shard that was caught up then or later is done
 	synced      bool
 	listing     Listing
-	listedAt    time.Time // on this worker's clock; zero: list again
-	fresh       bool      // listed after leases was read
+	listed      map[string]ShardInfo // of the listing, by lease key
+	streams     map[string]ShardID   // a shard of the listing for each lease.Group
+	listedAt    time.Time            // on this worker's clock; zero: list again
+	fresh       bool                 // listed after leases was read
 	opened      opened
 	leases      []lease.Lease
+	leased      map[string]lease.Lease // leases, by key
 
 	mu     sync.Mutex
 	held   map[string]*keeper
@@ -157,6 +160,10 @@ func (r *run) failure() error {
 func (r *run) sync(ctx context.Context) (done bool, err error) {
 	if r.leases, err = r.Leases.List(ctx); err != nil {
 		return false, fmt.Errorf("list leases: %w", err)
+	}
+	r.leased = make(map[string]lease.Lease, len(r.leases))
+	for _, l := range r.leases {
+		r.leased[l.Key] = l
 	}
 	if err := r.list(ctx); err != nil {
 		if !r.synced || ctx.Err() != nil {
@@ -202,6 +209,11 @@ func (r *run) list(ctx context.Context) error {
 		return fmt.Errorf("list shards: %w", err)
 	}
 	r.listing, r.listedAt, r.fresh = listing, at, true
+	r.listed, r.streams = make(map[string]ShardInfo, len(listing.Shards)), map[string]ShardID{}
+	for _, s := range listing.Shards {
+		key := LeaseKey(s.ID)
+		r.listed[key], r.streams[lease.Group(key)] = s, s.ID
+	}
 	return nil
 }
 
@@ -291,14 +303,12 @@ func (r *run) act(ctx context.Context, a lease.Action) (bool, error) {
 // info is the shard of a lease. One that has left the listing is known by name, as
 // long as the listing has another of its stream.
 func (r *run) info(key string) (info ShardInfo, listed bool) {
+	if info, listed = r.listed[key]; listed {
+		return info, true
+	}
 	group := lease.Group(key)
-	for _, s := range r.listing.Shards {
-		switch k := LeaseKey(s.ID); {
-		case k == key:
-			return s, true
-		case lease.Group(k) == group:
-			info = ShardInfo{ID: s.ID.Sibling(key[len(group):]), Closed: true}
-		}
+	if sibling, ok := r.streams[group]; ok {
+		info = ShardInfo{ID: sibling.Sibling(key[len(group):]), Closed: true}
 	}
 	return info, false
 }
@@ -332,17 +342,13 @@ func (r *run) listSoon() {
 // cleaned up, or lies before the start; one that ended without kinetl's mark was
 // finished by another system.
 func (r *run) parents(info ShardInfo) []ParentClaim {
-	byKey := map[string]lease.Lease{}
-	for _, l := range r.leases {
-		byKey[l.Key] = l
-	}
 	var out []ParentClaim
 	for _, p := range info.Parents {
 		id := info.ID.Sibling(p)
 		if _, listed := r.info(LeaseKey(id)); !listed {
 			continue
 		}
-		l, leased := byKey[LeaseKey(id)]
+		l, leased := r.leased[LeaseKey(id)]
 		out = append(out, ParentClaim{Shard: id, Ended: !leased || l.Ended() && l.Sink.ID == ""})
 	}
 	return out

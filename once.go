@@ -68,10 +68,7 @@ func (r *run) complete() bool {
 // rows is the leases as this worker knows them: those that it holds as it would
 // write them next.
 func (r *run) rows() map[string]lease.Lease {
-	rows := map[string]lease.Lease{}
-	for _, l := range r.leases {
-		rows[l.Key] = l
-	}
+	rows := maps.Clone(r.leased)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, k := range r.held {
