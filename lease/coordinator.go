@@ -104,10 +104,14 @@ func (c *Coordinator) balance(now time.Time, ready []Lease, held []string) []Act
 	var free []Lease
 	mine, total := 0, 0
 	others := map[string][]Lease{}
+	runs := make(map[string]bool, len(held))
+	for _, key := range held {
+		runs[key] = true
+	}
 	for _, l := range ready {
 		total++
 		switch {
-		case slices.Contains(held, l.Key):
+		case runs[l.Key]:
 			mine++
 		case l.Owner == "" || l.Owner == c.Worker || c.expired(now, l):
 			// Owned by this worker but not run: an earlier take whose answer was lost.

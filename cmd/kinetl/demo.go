@@ -229,41 +229,6 @@ func (d *demo) send(ctx context.Context, entries []types.PutRecordsRequestEntry)
 	return nil
 }
 
-// openShards is the stream's open shards, in the order of their hash keys.
-func (d *demo) openShards(ctx context.Context) ([]types.Shard, error) {
-	answer, err := d.client.ListShards(ctx, &awskinesis.ListShardsInput{
-		StreamName: aws.String(demoStream), ShardFilter: &types.ShardFilter{Type: types.ShardFilterTypeAtLatest},
-	})
-	if err != nil {
-		return nil, err
-	}
-	shards := answer.Shards
-	sortByHashKey(shards)
-	return shards, nil
-}
-
-func (d *demo) split(ctx context.Context) error {
-	open, err := d.openShards(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = d.client.SplitShard(ctx, &awskinesis.SplitShardInput{
-		StreamName: aws.String(demoStream), ShardToSplit: open[0].ShardId, NewStartingHashKey: aws.String(middle(open[0].HashKeyRange)),
-	})
-	return err
-}
-
-func (d *demo) merge(ctx context.Context) error {
-	open, err := d.openShards(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = d.client.MergeShards(ctx, &awskinesis.MergeShardsInput{
-		StreamName: aws.String(demoStream), ShardToMerge: open[0].ShardId, AdjacentShardToMerge: open[1].ShardId,
-	})
-	return err
-}
-
 // report looks at the file with a connection of its own, and compares.
 func (d *demo) report(ctx context.Context, took time.Duration) error {
 	db, err := sql.Open("duckdb", d.database()+"?access_mode=READ_ONLY")
