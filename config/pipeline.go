@@ -35,7 +35,8 @@ type PipelineSpec struct {
 	Undecodable string `yaml:"undecodable" enum:"dead_letter fail" default:"dead_letter"`
 	// When rows are committed: at the first limit reached.
 	Batch Batch `yaml:"batch"`
-	// The most bytes of records held between fetch and commit.
+	// What records between fetch and commit, their decoding, and an embedded
+	// destination's buffers take together.
 	Memory Size `yaml:"memory" default:"256MiB" min:"1MiB"`
 	// Where leases are kept.
 	Leases Leases `yaml:"leases"`
