@@ -291,6 +291,7 @@ func (r *run) act(ctx context.Context, a lease.Action) (bool, error) {
 	attempt := time.Now()
 	next := a.Lease
 	next.Owner, next.OwnerSwitches = r.Config.Worker, next.OwnerSwitches+1
+	lookAgain(&next)
 	got, err := r.Leases.Update(ctx, a.Lease, next)
 	if err != nil {
 		return true, err

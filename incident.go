@@ -114,6 +114,19 @@ func removeIncident(l *lease.Lease, id string) {
 	setIncidents(l, slices.DeleteFunc(OpenIncidents(*l), func(inc Incident) bool { return inc.ID == id }))
 }
 
+// lookAgain takes off a lease the incidents whose condition its next holder finds out
+// by itself, and opens them again if it still holds: that a person has put it right,
+// by pointing the pipeline at the right file say, is written on no lease.
+func lookAgain(l *lease.Lease) {
+	list := OpenIncidents(*l)
+	left := slices.DeleteFunc(slices.Clone(list), func(inc Incident) bool {
+		return inc.Kind == IncidentOtherSink || inc.Kind == IncidentNoWatermark
+	})
+	if len(left) < len(list) {
+		setIncidents(l, left)
+	}
+}
+
 func setIncidents(l *lease.Lease, list []Incident) {
 	l.Incident = ""
 	if len(list) > 0 {

@@ -402,6 +402,32 @@ func TestIncidentsOfTakeOver(t *testing.T) {
 	}
 }
 
+// R15: a pipeline that was pointed at another file is told so, and goes on by itself
+// once it is pointed at the right one: what halts it is looked at anew by each holder.
+func TestTheRightSinkAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.put(0, 1)
+		if err := r.once(r.worker("a")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // later than the last catch-up
+		r.put(0, 2)
+		r.memory.SetSink("another")
+		for _, worker := range []string{"b", "c"} { // the second meets the incident of the first
+			var halted *kinetl.HaltedError
+			if err := r.once(r.worker(worker)); !errors.As(err, &halted) || len(halted.Incidents) != 1 || halted.Incidents[0].Kind != kinetl.IncidentOtherSink {
+				t.Fatalf("%s ended with %v", worker, err)
+			}
+		}
+		r.memory.SetSink("memory")
+		if err := r.once(r.worker("d")); err != nil {
+			t.Fatal(err)
+		}
+		r.wantOrders(1, 2)
+	})
+}
+
 // R2: a watermark that is no position, edited by hand say, is an incident: read as
 // it stands it would be no start, and everything would be loaded a second time.
 func TestAWatermarkThatCantBeRead(t *testing.T) {

@@ -93,9 +93,9 @@ func unresolvable(inc Incident, acceptGap bool) string {
 		}
 		return "what expired unread is lost; to go on without it, accept the gap (--accept-gap)"
 	case IncidentOtherSink:
-		return "point the pipeline at the database or file that its leases stand for, or give it another application"
+		return "point the pipeline at the database or file that its leases stand for, which the next run finds out, or give it another application"
 	case IncidentNoWatermark:
-		return "restore the table, or give the pipeline another application"
+		return "restore the table, which the next run finds out, or give the pipeline another application"
 	}
 	return "this version of kinetl does not know its kind: use the one that wrote it"
 }

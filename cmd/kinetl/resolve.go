@@ -30,7 +30,8 @@ a worker that holds the shard takes it up anew within seconds.
   expired        needs --accept-gap: reading goes on at the oldest record there is,
                  and _kinetl_gaps keeps what was stepped over
 
-An incident of another kind says what to do instead.`,
+An incident of another kind says what to do instead; once that is done, the next
+run finds out by itself.`,
 		Example: "  kinetl incidents resolve pipeline.yaml 3f9a1c2b4d5e\n  kinetl incidents resolve --accept-gap pipeline.yaml 3f9a1c2b4d5e",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
