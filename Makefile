@@ -23,8 +23,8 @@ test: ## Run the tests, third-party servers included where npm is there
 	$(GO) test -tags $(TAGS) ./...
 	$(GO) test ./dest/duckdb ./cmd/kinetl
 
-race: ## Run the tests with the race detector
-	$(GO) test -race -tags $(TAGS) ./...
+race: ## Run the tests with the race detector, and memory that is given back made unreadable
+	$(GO) test -race -tags $(TAGS),invariants ./...
 
 sim: ## Simulate SEEDS random runs (10000 before a release)
 	$(GO) test ./internal/sim -run 'TestSim$$' -timeout 3h -v -seeds=$(SEEDS) | grep -v '^=== '

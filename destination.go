@@ -28,6 +28,7 @@ type Destination interface {
 	// step, admitting them with Admit. It never creates a watermark row. It fails
 	// as a whole with *SchemaChangedError when the table's columns are not those
 	// of the parts (R9), with *RejectedError when the table refuses rows (R13).
+	// The memory of rows serves other rows after the call: what outlives it is a copy.
 	Commit(ctx context.Context, table string, parts []Part) (CommitReport, error)
 
 	// Move sets watermarks anywhere, forward or back: compare-and-set, all shards

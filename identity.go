@@ -2,9 +2,7 @@ package kinetl
 
 import (
 	"crypto/sha256"
-	"encoding"
 	"encoding/hex"
-	"hash"
 	"strconv"
 )
 
@@ -13,34 +11,23 @@ import (
 // time in seconds, shard id, sequence number and sub-sequence number, joined by line
 // feeds (R1).
 type identity struct {
-	shard ShardID
-	hash  hash.Hash
-	state []byte // of hash, behind what the shard's records have in common; empty: not yet known
-	text  []byte
-	sum   []byte
+	text   []byte // what is hashed
+	prefix int    // bytes of text that the shard's records have in common
 }
 
 // enter says from which shard the next records are.
-func (d *identity) enter(shard *ShardID) { d.shard, d.state = *shard, d.state[:0] }
-
-// append appends a record's id.
-func (d *identity) append(dst []byte, rec *Record) []byte {
-	if len(d.state) == 0 {
-		d.start()
-	}
-	// Neither can fail: the state is this hash's own.
-	_ = d.hash.(encoding.BinaryUnmarshaler).UnmarshalBinary(d.state)
-	d.text = strconv.AppendUint(append(append(d.text[:0], rec.Sequence...), '\n'), rec.Sub, 10)
-	d.hash.Write(d.text)
-	d.sum = d.hash.Sum(d.sum[:0])
-	return hex.AppendEncode(dst, d.sum[:16])
+func (d *identity) enter(shard *ShardID) {
+	d.text = append(append(d.text[:0], shard.Stream...), '\n')
+	d.text = append(strconv.AppendInt(d.text, shard.Created, 10), '\n')
+	d.text = append(append(d.text, shard.Shard...), '\n')
+	d.prefix = len(d.text)
 }
 
-func (d *identity) start() {
-	d.hash = sha256.New()
-	d.text = append(append(d.text[:0], d.shard.Stream...), '\n')
-	d.text = append(strconv.AppendInt(d.text, d.shard.Created, 10), '\n')
-	d.text = append(append(d.text, d.shard.Shard...), '\n')
-	d.hash.Write(d.text)
-	d.state, _ = d.hash.(encoding.BinaryAppender).AppendBinary(d.state[:0])
+// append appends a record's id. To go on from the state of a hash behind the prefix
+// would save it one block of three, and cost more than that to restore.
+func (d *identity) append(dst []byte, rec *Record) []byte {
+	d.text = append(append(d.text[:d.prefix], rec.Sequence...), '\n')
+	d.text = strconv.AppendUint(d.text, rec.Sub, 10)
+	sum := sha256.Sum256(d.text)
+	return hex.AppendEncode(dst, sum[:16])
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"strconv"
+	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -156,9 +157,12 @@ func (v *values) prepare(row, bytes int) {
 		if need > maxTextBytes {
 			panic(fmt.Sprintf("kinetl: a column passed %d bytes, the part's caller must seal it before", maxTextBytes))
 		}
-		data := make([]byte, len(v.data), min(grown(cap(v.data), need, v.hint.data), maxTextBytes))
+		data := buffers.get(min(grown(cap(v.data), need, v.hint.data), maxTextBytes))[:len(v.data)]
 		copy(data, v.data)
 		*v.held += int64(cap(data) - cap(v.data))
+		if v.data != nil {
+			buffers.put(v.data)
+		}
 		v.data = data
 	}
 	v.pad(row)
@@ -190,7 +194,7 @@ func (v *values) pad(row int) {
 		return
 	}
 	if v.valid == nil {
-		v.valid = make([]byte, bytesForBits(v.room))
+		v.valid = resize[byte](nil, bytesForBits(v.room))
 		*v.held += int64(cap(v.valid))
 		for i := range v.n >> 3 {
 			v.valid[i] = 0xff
@@ -236,25 +240,30 @@ func (v *values) array(rows int) arrow.Array {
 		v.setRoom(rows)
 	}
 	v.pad(rows)
-	buffers := make([]*memory.Buffer, 2, 3)
+	held := make([]*memory.Buffer, 2, 3)
 	if v.valid != nil {
-		buffers[0] = memory.NewBufferBytes(v.valid[:bytesForBits(rows)])
+		held[0] = buffers.buffer(v.valid[:bytesForBits(rows)])
 	}
 	switch v.class.layout() {
 	case wordLayout:
-		buffers[1] = memory.NewBufferBytes(arrow.Uint64Traits.CastToBytes(v.words[:rows]))
+		held[1] = buffers.buffer(arrow.Uint64Traits.CastToBytes(v.words[:rows]))
 	case decimalLayout:
-		buffers[1] = memory.NewBufferBytes(arrow.Uint64Traits.CastToBytes(v.words[:2*rows]))
+		held[1] = buffers.buffer(arrow.Uint64Traits.CastToBytes(v.words[:2*rows]))
 	case bitLayout:
-		buffers[1] = memory.NewBufferBytes(v.data[:bytesForBits(rows)])
+		held[1] = buffers.buffer(v.data[:bytesForBits(rows)])
 	case textLayout:
 		if v.data == nil {
 			v.data = []byte{}
 		}
-		buffers[1] = memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(v.offsets[:rows+1]))
-		buffers = append(buffers, memory.NewBufferBytes(v.data))
+		held[1] = buffers.buffer(arrow.Int32Traits.CastToBytes(v.offsets[:rows+1]))
+		held = append(held, buffers.buffer(v.data))
 	}
-	data := array.NewData(v.class.Arrow(), rows, buffers, nil, v.nulls, 0)
+	data := array.NewData(v.class.Arrow(), rows, held, nil, v.nulls, 0)
+	for _, b := range held {
+		if b != nil {
+			b.Release() // data keeps it
+		}
+	}
 	defer data.Release()
 	*v.held -= v.size()
 	*v = values{class: v.class, hint: v.hint, held: v.held}
@@ -266,10 +275,14 @@ func (v *values) size() int64 {
 	return int64(cap(v.valid)) + 8*int64(cap(v.words)) + 4*int64(cap(v.offsets)) + int64(cap(v.data))
 }
 
-// resize copies a buffer into one of n elements, zero beyond the copied.
+// resize moves a buffer into one of n elements, zero beyond the copied.
 func resize[T byte | int32 | uint64](old []T, n int) []T {
-	out := make([]T, n)
-	copy(out, old)
+	var t T
+	out := arrow.GetData[T](buffers.get(n * int(unsafe.Sizeof(t))))
+	clear(out[copy(out, old):])
+	if old != nil {
+		buffers.put(arrow.GetBytes(old))
+	}
 	return out
 }
 

@@ -5,6 +5,7 @@ package desttest
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -85,7 +86,7 @@ func Text(a arrow.Array, i int) string {
 	case *array.Decimal128:
 		return a.Value(i).BigInt().String()
 	case *array.String:
-		return a.Value(i)
+		return strings.Clone(a.Value(i)) // the memory of rows is used again
 	case *array.Timestamp:
 		return time.UnixMicro(int64(a.Value(i))).UTC().Format("2006-01-02T15:04:05.000000Z")
 	}

@@ -1,0 +1,5 @@
+//go:build !invariants
+
+package kinetl
+
+const invariants = false
