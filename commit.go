@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type table struct {
 	dest    Destination
 	changes TypeChanges
 	base    Schema // metadata columns, wanted from the start
+	group   int64  // rows of a row group; 0: any number is as good
 	account *account
 	observe observer
 	wake    chan struct{} // a part was queued
@@ -43,7 +45,7 @@ type pending struct {
 func newTable(name string, p *pipeline) *table {
 	return &table{
 		name: name, dest: p.Destination, changes: p.Config.TypeChanges,
-		base: MetadataSchema(p.Config.Metadata), account: p.budget.account(), observe: p.observe,
+		base: MetadataSchema(p.Config.Metadata), group: int64(p.Config.RowGroup), account: p.budget.account(), observe: p.observe,
 		wake: make(chan struct{}, 1), preparing: make(chan struct{}, 1),
 	}
 }
@@ -94,21 +96,61 @@ func (t *table) run(ctx context.Context) {
 		select {
 		case <-t.wake:
 		case <-ctx.Done():
-			t.land(t.take(), ctx.Err())
+			t.mu.Lock()
+			dropped := t.queue
+			t.queue = nil
+			t.mu.Unlock()
+			t.land(dropped, ctx.Err())
 			return
 		}
-		if batch := t.take(); len(batch) > 0 {
+		for batch := t.take(); len(batch) > 0; batch = t.take() {
 			t.commit(ctx, batch)
 		}
 	}
 }
 
+// take is the next commit: everything that is queued, or as much of it as fills whole
+// row groups. What is over stands at the head of the queue and goes next.
 func (t *table) take() []*pending {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	batch := t.queue
 	t.queue = nil
+	if t.group == 0 {
+		return batch
+	}
+	rows := int64(0)
+	for _, p := range batch {
+		rows += p.part.NumRows()
+	}
+	room := rows - rows%t.group
+	if room == 0 {
+		return batch
+	}
+	for i, p := range batch {
+		switch n := p.part.NumRows(); {
+		case n < room:
+			room -= n
+		case n == room:
+			t.queue = slices.Clone(batch[i+1:])
+			return batch[:i+1]
+		default:
+			first, rest := p.cut(room)
+			t.queue = append([]*pending{rest}, batch[i+1:]...)
+			return append(batch[:i:i], first)
+		}
+	}
 	return batch
+}
+
+// cut makes two of a part, the first of n rows. The second keeps the memory, which
+// both hold until it lands.
+func (p *pending) cut(n int64) (first, rest *pending) {
+	first, rest = &pending{shard: p.shard, flight: p.flight}, &pending{shard: p.shard, grant: p.grant, tip: p.tip, flight: p.flight}
+	first.part, rest.part = p.part.cut(int(n))
+	p.part.Rows.Release()
+	p.flight.add()
+	return first, rest
 }
 
 // commit stores a batch, repeating it until its outcome is known: a commit whose

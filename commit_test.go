@@ -3,7 +3,9 @@ package kinetl_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -206,4 +208,80 @@ func TestBatchesAreReleased(t *testing.T) {
 		w.drain(t)
 	})
 	checked.AssertSize(t, 0)
+}
+
+// A destination that stores rows in groups gets whole ones, as long as that many are
+// waiting: parts are cut to fit, and still hold each record once, in order, with its
+// dead letters where they belong.
+func TestCommitsOfWholeRowGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		for id := range 60 {
+			if id%7 == 3 {
+				r.putText(id%2, fmt.Sprintf(`{"id":%d`, id))
+				continue
+			}
+			r.put(id%2, id)
+		}
+		p := r.worker("a")
+		p.Config.Batch.Rows, p.Config.RowGroup = 7, 4
+		var mu sync.Mutex
+		commits := map[int]int{} // rows of a commit -> how many had so many
+		waiting := make(chan struct{})
+		p.Destination = counting{r.memory.Handle(desttest.MemoryOptions{Fault: func(ctx context.Context, step string) error {
+			if step == "commit:begin" {
+				<-waiting
+			}
+			return nil
+		}}), func(parts []kinetl.Part) {
+			mu.Lock()
+			defer mu.Unlock()
+			rows := 0
+			for _, part := range parts {
+				rows += int(part.NumRows())
+				for _, d := range part.DeadLetters {
+					if at := kinetl.At(d.Sequence, d.Sub); at <= part.After || at > part.Through {
+						t.Errorf("a dead letter at %s in a part from %s to %s", at, part.After, part.Through)
+					}
+				}
+			}
+			commits[rows]++
+		}}
+		p.Consumer.Config.Once = true
+		w := r.start(p)
+		synctest.Wait() // both shards are read, their parts wait behind the first commit
+		close(waiting)
+		if err := r.end(w); err != nil {
+			t.Fatal(err)
+		}
+		r.wantInOrder()
+		if n := len(r.memory.Read("orders").DeadLetters); n != 9 {
+			t.Errorf("%d dead letters, want 9", n)
+		}
+		whole, other := 0, 0
+		for rows, n := range commits {
+			if rows > 4 && rows%4 != 0 {
+				t.Errorf("a commit of %d rows", rows)
+			}
+			if rows > 4 {
+				whole += n
+			} else {
+				other += n
+			}
+		}
+		if whole == 0 {
+			t.Errorf("no commit of several row groups among %v", commits)
+		}
+	})
+}
+
+// counting shows every commit to see.
+type counting struct {
+	kinetl.Destination
+	see func([]kinetl.Part)
+}
+
+func (c counting) Commit(ctx context.Context, table string, parts []kinetl.Part) (kinetl.CommitReport, error) {
+	c.see(parts)
+	return c.Destination.Commit(ctx, table, parts)
 }

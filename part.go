@@ -1,6 +1,7 @@
 package kinetl
 
 import (
+	"slices"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -32,6 +33,23 @@ func (p *Part) NumRows() int64 {
 		return 0
 	}
 	return p.Rows.NumRows()
+}
+
+// cut makes two parts of one, which chain: the first has n rows, fewer than the part,
+// and leads to the record of the last of them. Their rows share memory with the
+// part's; the caller releases all three.
+func (p *Part) cut(n int) (first, rest Part) {
+	at := p.RowIDs[n-1].Position()
+	dead := slices.IndexFunc(p.DeadLetters, func(d DeadLetter) bool { return At(d.Sequence, d.Sub) > at })
+	if dead < 0 {
+		dead = len(p.DeadLetters)
+	}
+	first, rest = *p, *p
+	first.Through, rest.After, rest.Gap = at, at, nil
+	first.Rows, rest.Rows = p.Rows.NewSlice(0, int64(n)), p.Rows.NewSlice(int64(n), p.Rows.NumRows())
+	first.RowIDs, rest.RowIDs = p.RowIDs[:n], p.RowIDs[n:]
+	first.DeadLetters, rest.DeadLetters = p.DeadLetters[:dead], p.DeadLetters[dead:]
+	return first, rest
 }
 
 // batchBytes is about how much heap the part's rows hold.

@@ -20,6 +20,7 @@ type Pipeline struct {
 type PipelineConfig struct {
 	Table           func(ShardID) string // the table that a shard feeds (R4); default: the stream's name
 	Batch           Batch
+	RowGroup        int           // rows that the destination stores as one unit: a commit of more has a multiple of them, and what is over goes with the next; default: no such unit
 	Memory          int64         // bytes of records between fetch and commit; default 128 MiB
 	TypeChanges     TypeChanges   // default Refuse
 	Metadata        MetadataMode  // default MetadataColumns

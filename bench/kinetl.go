@@ -171,7 +171,7 @@ func kinetlDuckDB(ctx context.Context, p place, stream string) (tally, error) {
 				},
 			}},
 			NewDecoder: codec.NewJSON, Destination: dest,
-			Config: kinetl.PipelineConfig{Table: func(kinetl.ShardID) string { return "rows" }},
+			Config: kinetl.PipelineConfig{RowGroup: duckdb.RowGroup, Table: func(kinetl.ShardID) string { return "rows" }},
 		}
 		err = pipeline.Run(ctx)
 		if closeErr := dest.Close(); err == nil {

@@ -81,8 +81,8 @@ type DuckDB struct {
 	Path string `yaml:"path" rule:"required"`
 	// The most memory that DuckDB may use.
 	MemoryLimit Size `yaml:"memoryLimit" min:"16MiB" derived:"a share of the pipeline's memory"`
-	// The threads that DuckDB may use.
-	Threads int `yaml:"threads" max:"1024" derived:"one per processor"`
+	// The threads that DuckDB may use: more than one pays for tables of many shards on many processors.
+	Threads int `yaml:"threads" max:"1024" default:"1"`
 }
 
 // Postgres is the config of a Destination with connector postgres.

@@ -88,9 +88,9 @@ func build(ctx context.Context, plan config.Plan, opts buildOptions) (_ *job, er
 		NewDecoder:  codec.NewJSON,
 		Destination: dest,
 		Config: kinetl.PipelineConfig{
-			Table:  func(s kinetl.ShardID) string { return p.TableFor(s.StreamName()) },
-			Batch:  kinetl.Batch{Rows: p.Spec.Batch.Rows, Bytes: int64(p.Spec.Batch.Bytes), Age: p.Spec.Batch.Age},
-			Memory: records, TypeChanges: changesOf(p), Metadata: metadataOf(plan),
+			Table:    func(s kinetl.ShardID) string { return p.TableFor(s.StreamName()) },
+			Batch:    kinetl.Batch{Rows: p.Spec.Batch.Rows, Bytes: int64(p.Spec.Batch.Bytes), Age: p.Spec.Batch.Age},
+			RowGroup: duckdb.RowGroup, Memory: records, TypeChanges: changesOf(p), Metadata: metadataOf(plan),
 			FailUndecodable: p.Spec.Undecodable == "fail",
 		},
 	}

@@ -26,7 +26,9 @@ type Options struct {
 	// MemoryLimit bounds DuckDB's buffers, in bytes; it belongs inside the byte
 	// budget (R27). Default: DuckDB's own, 80 % of the machine.
 	MemoryLimit int64
-	Threads     int // default: DuckDB's own, one per core
+	// Threads is how many threads DuckDB works with. Default 1: a second makes a commit
+	// no faster, since rows come in order and in one piece, and spins while it waits.
+	Threads int
 
 	// RewriteLimit is the bytes up to which a table is rewritten to widen a column
 	// (R12); in a larger one the column stays as it is, capped, and Why says what a
@@ -40,6 +42,12 @@ type Options struct {
 	// "committed", "checkpoint". Tests that kill the process use it.
 	Observe func(phase string)
 }
+
+// RowGroup is the rows of a row group, DuckDB's unit of storage. A commit of whole row
+// groups is compressed once and written straight into the file; rows beyond are
+// written to the log as well, and a group that is not full is rewritten at a
+// checkpoint. Source: DEFAULT_ROW_GROUP_SIZE in DuckDB's sources.
+const RowGroup = 122_880
 
 // Destination stores parts in one DuckDB file. Several Destinations in one process
 // may open the same file; they then share one engine. Two processes can't (R32).
@@ -83,6 +91,9 @@ func New(opts Options) (*Destination, error) {
 	}
 	if opts.RewriteLimit == 0 {
 		opts.RewriteLimit = 1 << 30
+	}
+	if opts.Threads == 0 {
+		opts.Threads = 1
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -138,12 +149,9 @@ func prepareConnection(conn driver.ExecerContext) error {
 //     a checkpoint. The price of a larger one is a longer replay after a crash.
 //   - temp_directory stays beside the file, its default.
 func (d *Destination) configure(ctx context.Context) error {
-	settings := []string{"SET checkpoint_threshold = '256MB'"}
+	settings := []string{"SET checkpoint_threshold = '256MB'", fmt.Sprintf("SET threads = %d", d.opts.Threads)}
 	if d.opts.MemoryLimit > 0 {
 		settings = append(settings, fmt.Sprintf("SET memory_limit = '%dB'", d.opts.MemoryLimit))
-	}
-	if d.opts.Threads > 0 {
-		settings = append(settings, fmt.Sprintf("SET threads = %d", d.opts.Threads))
 	}
 	for _, s := range settings {
 		if _, err := d.db.ExecContext(ctx, s); err != nil {

@@ -188,7 +188,7 @@ func (w *world) worker(level float64, once bool) *worker {
 			TypeChanges: w.changes, FailUndecodable: w.halting,
 			Drain:  time.Duration(1+w.rng.IntN(20_000)) * time.Millisecond,
 			Batch:  kinetl.Batch{Rows: 1 + w.rng.IntN(50), Age: time.Duration(1+w.rng.IntN(5000)) * time.Millisecond},
-			Memory: int64(4000 + w.rng.IntN(60000)),
+			Memory: int64(4000 + w.rng.IntN(60000)), RowGroup: w.rng.IntN(20),
 		},
 	}
 	before := len(w.sent.payloads)
