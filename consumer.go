@@ -283,14 +283,18 @@ func (r *run) act(ctx context.Context, a lease.Action) (bool, error) {
 		return true, r.Leases.Create(ctx, a.Lease)
 	case lease.Delete:
 		return true, r.Leases.Delete(ctx, a.Lease)
+	case lease.Announce:
+		return false, r.Leases.Signal(ctx, a.Lease.Key, a.Text)
+	case lease.Release:
+		r.release(a.Lease.Key)
+		return false, nil
 	}
 	info, listed := r.info(a.Lease.Key)
 	if !listed && !r.left(info, a.Lease) {
 		return false, nil
 	}
 	attempt := time.Now()
-	next := a.Lease
-	next.Owner, next.OwnerSwitches = r.Config.Worker, next.OwnerSwitches+1
+	next := a.Lease.TakenBy(r.Config.Worker)
 	lookAgain(&next)
 	got, err := r.Leases.Update(ctx, a.Lease, next)
 	if err != nil {
@@ -299,6 +303,15 @@ func (r *run) act(ctx context.Context, a lease.Action) (bool, error) {
 	s := &Shard{Info: info, Parents: r.parents(info), Unlisted: !listed}
 	r.hold(ctx, s, got, attempt)
 	return true, nil
+}
+
+// release asks the function of a held shard to stop; its lease is then given back.
+func (r *run) release(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k, held := r.held[key]; held {
+		k.stop()
+	}
 }
 
 // info is the shard of a lease. One that has left the listing is known by name, as
@@ -359,7 +372,7 @@ func (r *run) parents(info ShardInfo) []ParentClaim {
 func (r *run) hold(ctx context.Context, s *Shard, l lease.Lease, attempt time.Time) {
 	shardCtx, cancel := context.WithCancelCause(ctx)
 	k := newKeeper(r.Leases, l, r.Config.Failover, attempt, func() { cancel(ErrLeaseLost) })
-	k.changed = r.poke
+	k.changed, k.stop = r.poke, func() { cancel(nil) }
 	if r.Config.Once {
 		k.goal = r.goal
 	}

@@ -99,6 +99,7 @@ type keeper struct {
 	store    lease.Store
 	failover time.Duration
 	lost     func()    // cancels the shard's context
+	stop     func()    // asks the shard's function to stop
 	changed  func()    // tells the consumer that something worth a look happened
 	goal     time.Time // having been caught up then or later is worth a look; zero: never
 	requests chan chan error

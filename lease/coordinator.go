@@ -2,66 +2,75 @@ package lease
 
 import (
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 )
 
-// Shard is a shard as the coordinator sees it.
-type Shard struct {
-	Key     string   // of its lease
-	Group   string   // what its parents share with it: the key up to the shard id
-	ID      string   // shard id
-	Parents []string // shard ids
-	// OpenAtStart tells that the shard was open at the instant at which reading
-	// begins. It matters only while Start is an instant.
-	OpenAtStart bool
-}
-
-// Start is where the first worker of an application begins to read a stream.
-type Start struct {
-	Checkpoint string    // TrimHorizon, Latest or AtTimestamp
-	Instant    time.Time // what Latest and AtTimestamp stand for
-}
-
 // ActionKind says what to do with a lease.
 type ActionKind uint8
 
 const (
-	Create ActionKind = iota
-	Take              // nobody holds it, or its holder has stopped renewing
-	Steal             // its holder has more than its share
-	Delete            // finished, its children progressed, and the service has forgotten it
+	Create   ActionKind = iota
+	Take                // nobody holds it, or its holder has stopped renewing
+	Steal               // its holder has more than its share and does not give it up
+	Delete              // finished, its children progressed, and the service has forgotten it
+	Release             // held by this worker, and another one lacks it: stop reading it, commit, give it back
+	Announce            // this worker lacks leases: write Text as the signal of the row
 )
 
-func (k ActionKind) String() string { return [...]string{"create", "take", "steal", "delete"}[k] }
+func (k ActionKind) String() string {
+	return [...]string{"create", "take", "steal", "delete", "release", "announce"}[k]
+}
 
-// Action is one conditional write: Lease is the row as it was seen, or to create.
+// Action is one thing to do. Lease is the row as it was seen, or to create.
 type Action struct {
 	Kind  ActionKind
 	Lease Lease
+	Text  string // of Announce
 }
 
 // Coordinator decides what one worker does about leases. It does no I/O, reads no
 // clock and starts nothing; one goroutine calls it. What it remembers between
-// calls is when it saw each row's counter change.
+// calls is what it saw change, and when, on this worker's own clock.
+//
+// Among kinetl's workers leases move by consent. A worker that lacks some, and finds
+// none free, announces itself on the first row of the table; workers look at that
+// row every Poll, read the table when its signal changes, and release what they have
+// beyond their share. A worker that stops releases all and announces that. Only from
+// one that does not answer for the failover time does another steal.
+//
+// While a worker of another kind holds a lease, KCL's way applies (R22), see likeKCL.
 type Coordinator struct {
 	Worker    string
 	Failover  time.Duration // a row unchanged for so long belongs to nobody
 	MaxLeases int           // most leases that this worker takes; 0: no limit
+
 	seen      map[string]sighting
+	releasing map[string]bool    // held, and asked to be released
+	callers   map[string]calling // who announced itself, by worker
+	signal    string             // as it was last seen
+	signalKey string             // the row that it is on
+	listened  bool               // signal has been seen once
+	number    uint64             // of this worker's last call
+	called    time.Time          // when that was
+	lacking   time.Time          // since when this worker lacks leases that nobody gives up; zero: it does not
+	stole     time.Time
 }
 
+// sighting is what one look at the table after the other told of a row.
 type sighting struct {
 	owner   string
 	counter int64
-	at      time.Time
+	at      time.Time // when owner or counter were seen to change
+	free    time.Time // since when it could have been taken; zero: it can't be
 }
 
-// Listing is the shards that a service listed, and its clock when it did.
-type Listing struct {
-	At     time.Time
-	Shards []Shard
+// calling is the last call of a worker, and when it was heard.
+type calling struct {
+	call
+	at time.Time // zero: it was there already when this worker began to listen
 }
 
 // Step decides, from one consistent read of the lease table and a listing of
@@ -70,15 +79,42 @@ type Listing struct {
 // first.
 func (c *Coordinator) Step(now time.Time, leases []Lease, listing Listing, held []string, start Start) []Action {
 	c.observe(now, leases)
+	c.listen(now, leases)
 	var actions []Action
 	for _, l := range Missing(leases, listing, start) {
-		actions = append(actions, Action{Create, l})
+		actions = append(actions, Action{Kind: Create, Lease: l})
 	}
 	for _, l := range forgotten(leases, listing.Shards) {
-		actions = append(actions, Action{Delete, l})
+		actions = append(actions, Action{Kind: Delete, Lease: l})
 	}
-	return append(actions, c.balance(now, known(readable(leases), listing.Shards), held)...)
+	t := c.table(now, leases, listing.Shards, held)
+	if t.foreign {
+		return append(actions, c.likeKCL(now, t)...)
+	}
+	return append(actions, c.balance(now, t)...)
 }
+
+// Wait is how long after a Step the next one is due, when nothing else happens.
+func (c *Coordinator) Wait() time.Duration {
+	if !c.lacking.IsZero() {
+		return c.Poll() // what others release is to be taken at once
+	}
+	return c.Failover / 2
+}
+
+// Poll is how often to read the row that SignalKey names.
+func (c *Coordinator) Poll() time.Duration { return c.Failover / 10 }
+
+// SignalKey is the row that carries the signal; empty while the table has none.
+func (c *Coordinator) SignalKey() string { return c.signalKey }
+
+// News reports whether a signal differs from the one that the last Step saw: then a
+// Step is due.
+func (c *Coordinator) News(signal string) bool { return signal != c.signal }
+
+// Goodbye is the signal to write once this worker, which is stopping, has released
+// its leases: others then take them at once.
+func (c *Coordinator) Goodbye(now time.Time) string { return c.call(now, 0) }
 
 // observe notes when each row changed, on this worker's own clock. Clocks of other
 // hosts are never compared: a row says that its owner lives by changing.
@@ -87,82 +123,147 @@ func (c *Coordinator) observe(now time.Time, leases []Lease) {
 	for _, l := range leases {
 		s, ok := c.seen[l.Key]
 		if !ok || s.counter != l.Counter || s.owner != l.Owner {
-			s = sighting{l.Owner, l.Counter, now}
+			s = sighting{owner: l.Owner, counter: l.Counter, at: now}
 		}
 		next[l.Key] = s
 	}
 	c.seen = next
 }
 
-func (c *Coordinator) expired(now time.Time, l Lease) bool {
-	return l.OwnerGone || now.Sub(c.seen[l.Key].at) >= c.Failover
+// listen takes in the signal. A call counts once it was seen to come: what stood
+// there when this worker began may be of last year.
+func (c *Coordinator) listen(now time.Time, leases []Lease) {
+	if len(leases) == 0 {
+		return
+	}
+	first := slices.MinFunc(leases, func(a, b Lease) int { return strings.Compare(a.Key, b.Key) })
+	c.signalKey = first.Key
+	news := first.Signal != c.signal || !c.listened
+	c.signal = first.Signal
+	if c.callers == nil {
+		c.callers = map[string]calling{}
+	}
+	maps.DeleteFunc(c.callers, func(_ string, k calling) bool { return now.Sub(k.at) > 10*c.Failover })
+	if calls, ok := parseSignal(first.Signal); ok && news {
+		for _, k := range calls {
+			if k.worker == c.Worker || k.number <= c.callers[k.worker].number {
+				continue
+			}
+			heard := calling{k, now}
+			if !c.listened {
+				heard.at = time.Time{}
+			}
+			c.callers[k.worker] = heard
+		}
+	}
+	c.listened = true
 }
 
-// balance takes what nobody holds up to this worker's share, and steals only when
-// there is nothing free and another worker has more than its share.
-func (c *Coordinator) balance(now time.Time, ready []Lease, held []string) []Action {
-	var free []Lease
-	mine, total := 0, 0
-	others := map[string][]Lease{}
+// waiting is the workers that announced within the failover time that they lack
+// leases, and how many.
+func (c *Coordinator) waiting(now time.Time) map[string]int {
+	out := map[string]int{}
+	for w, k := range c.callers {
+		if k.want > 0 && now.Sub(k.at) < c.Failover {
+			out[w] = k.want
+		}
+	}
+	return out
+}
+
+// call is the signal with this worker's word on it. It repeats those that still wait:
+// two workers that write at the same time then lose neither's for long.
+func (c *Coordinator) call(now time.Time, want int) string {
+	var calls []call
+	waiting := c.waiting(now)
+	for _, w := range slices.Sorted(maps.Keys(waiting)) {
+		calls = append(calls, c.callers[w].call)
+	}
+	c.number++
+	c.called = now
+	return formatSignal(append(calls, call{c.Worker, c.number, want}))
+}
+
+// onSignal reports whether this worker's last call still stands in the signal.
+func (c *Coordinator) onSignal() bool {
+	calls, _ := parseSignal(c.signal)
+	return slices.ContainsFunc(calls, func(k call) bool { return k.worker == c.Worker && k.number == c.number })
+}
+
+// table is the leases that matter to a decision.
+type table struct {
+	foreign bool               // a worker of another kind holds one
+	open    []Lease            // not finished, of streams that are listed
+	ready   map[string]bool    // of open, by key: all parents are finished
+	free    []Lease            // ready, and nobody's
+	mine    []Lease            // run here, those that are being released included
+	others  map[string][]Lease // open, by the worker that lives and holds them
+}
+
+// table sorts the leases. What can't be told from a row's owner and counter is left
+// out: it is open, and neither free nor anybody's.
+func (c *Coordinator) table(now time.Time, leases []Lease, shards []Shard, held []string) table {
+	t := table{ready: map[string]bool{}, others: map[string][]Lease{}}
 	runs := make(map[string]bool, len(held))
 	for _, key := range held {
 		runs[key] = true
 	}
-	for _, l := range ready {
-		total++
+	maps.DeleteFunc(c.releasing, func(key string, _ bool) bool { return !runs[key] })
+	for _, l := range readable(leases) {
+		t.ready[l.Key] = true
+	}
+	for _, l := range known(leases, shards) {
+		if l.Ended() || l.Unreadable != "" {
+			continue
+		}
+		t.open = append(t.open, l)
+		s := c.seen[l.Key]
+		free := time.Time{}
 		switch {
 		case runs[l.Key]:
-			mine++
-		case l.Owner == "" || l.Owner == c.Worker || c.expired(now, l):
-			// Owned by this worker but not run: an earlier take whose answer was lost.
-			free = append(free, l)
-		default:
-			others[l.Owner] = append(others[l.Owner], l)
+			t.mine = append(t.mine, l)
+		case !c.takeable(now, l):
+			t.foreign = t.foreign || l.Foreign
+			owner := l.Owner
+			if l.CheckpointOwner != "" {
+				owner = l.CheckpointOwner
+			}
+			t.others[owner] = append(t.others[owner], l)
+		case t.ready[l.Key]:
+			t.free = append(t.free, l)
+			free = s.free
+			if free.IsZero() {
+				free = now
+			}
 		}
+		s.free = free
+		c.seen[l.Key] = s
 	}
-	workers := len(others) + 1
-	share := (total + workers - 1) / workers
-	if c.MaxLeases > 0 {
-		share = min(share, c.MaxLeases)
-	}
-	need := share - mine
-	if need <= 0 {
-		return nil
-	}
-	c.shuffle(free)
-	var actions []Action
-	for _, l := range free[:min(need, len(free))] {
-		actions = append(actions, Action{Take, l})
-	}
-	if len(actions) > 0 {
-		return actions
-	}
-	return c.steal(others, mine, total, workers)
+	c.shuffle(t.free)
+	return t
 }
 
-// steal takes from the most loaded worker, half of the difference at most, so that
-// two workers never pass the same lease to and fro.
-func (c *Coordinator) steal(others map[string][]Lease, mine, total, workers int) []Action {
-	var victim string
-	for w, ls := range others {
-		if len(ls) > len(others[victim]) || len(ls) == len(others[victim]) && w < victim {
-			victim = w
-		}
+// handOff is how many failover times a lease that one KCL 3 worker hands to another
+// is left alone for without a change. Their leader forces a hand-off after 30 s and a
+// failover time of 10 s; who was to finish it is gone by then.
+const handOff = 4
+
+// takeable reports whether a lease that this worker does not run is nobody's.
+func (c *Coordinator) takeable(now time.Time, l Lease) bool {
+	unchanged := now.Sub(c.seen[l.Key].at)
+	if l.CheckpointOwner != "" {
+		return unchanged >= handOff*c.Failover
 	}
-	from := others[victim]
-	n := min((len(from)-mine)/2, len(from)-total/workers)
+	// Owned by this worker but not run: an earlier take whose answer was lost.
+	return l.Owner == "" || l.Owner == c.Worker || l.OwnerGone || unchanged >= c.Failover
+}
+
+// room cuts n to what MaxLeases leaves.
+func (c *Coordinator) room(n, mine int) int {
 	if c.MaxLeases > 0 {
 		n = min(n, c.MaxLeases-mine)
 	}
-	if n <= 0 {
-		return nil
-	}
-	c.shuffle(from)
-	var actions []Action
-	for _, l := range from[:n] {
-		actions = append(actions, Action{Steal, l})
-	}
-	return actions
+	return max(n, 0)
 }
 
 // shuffle orders leases differently for each worker, so that workers that start
@@ -185,6 +286,13 @@ func (c *Coordinator) shuffle(leases []Lease) {
 	})
 }
 
+func actions(kind ActionKind, leases []Lease) (out []Action) {
+	for _, l := range leases {
+		out = append(out, Action{Kind: kind, Lease: l})
+	}
+	return out
+}
+
 // readable is the leases of shards that are not finished and whose parents all
 // are. A parent without a row was finished and cleaned up, or lies before the start.
 func readable(leases []Lease) []Lease {
@@ -194,7 +302,7 @@ func readable(leases []Lease) []Lease {
 	}
 	var ready []Lease
 	for _, l := range leases {
-		blocked := l.Ended()
+		blocked := l.Ended() || l.Unreadable != ""
 		for _, p := range l.Parents {
 			blocked = blocked || open[Group(l.Key)+p]
 		}
@@ -216,122 +324,5 @@ func known(leases []Lease, shards []Shard) []Lease {
 	for _, s := range shards {
 		streams[s.Group] = true
 	}
-	return slices.DeleteFunc(leases, func(l Lease) bool { return !streams[Group(l.Key)] })
-}
-
-// Group is the part of a lease key that the shards of one stream share.
-func Group(key string) string { return key[:strings.LastIndexByte(key, ':')+1] }
-
-// Missing is the rows to create, ancestors first (R17, R19).
-//
-// A shard gets no row if a descendant has one: it was finished and its row cleaned
-// up, and reading it again would repeat it. A shard with a leased ancestor starts
-// at its beginning. Any other shard starts where the application starts; if that
-// is an instant, only shards open then get a row, because an older one holds only
-// what came before, and its child would start at its own beginning, before the
-// instant.
-func Missing(leases []Lease, listing Listing, start Start) []Lease {
-	byKey := make(map[string]Shard, len(listing.Shards))
-	for _, s := range listing.Shards {
-		byKey[s.Key] = s
-	}
-	leased := make(map[string]bool, len(leases))
-	hasLeasedDescendant := map[string]bool{}
-	var markAncestors func(group string, parents []string)
-	markAncestors = func(group string, parents []string) {
-		for _, p := range parents {
-			key := group + p
-			if !hasLeasedDescendant[key] {
-				hasLeasedDescendant[key] = true
-				markAncestors(group, byKey[key].Parents)
-			}
-		}
-	}
-	for _, l := range leases {
-		leased[l.Key] = true
-		markAncestors(Group(l.Key), l.Parents)
-	}
-	instants := oldestInstants(leases)
-
-	var out []Lease
-	done := map[string]bool{} // visited; value: has a row, seen or to be made
-	var visit func(s Shard) bool
-	visit = func(s Shard) bool {
-		if has, ok := done[s.Key]; ok {
-			return has
-		}
-		done[s.Key] = leased[s.Key]
-		ancestor := false
-		for _, p := range s.Parents {
-			if parent, listed := byKey[s.Group+p]; listed {
-				ancestor = visit(parent) || ancestor
-			}
-			ancestor = ancestor || leased[s.Group+p]
-		}
-		if leased[s.Key] || hasLeasedDescendant[s.Key] {
-			// Without a row of its own it was dealt with before the start or cleaned up
-			// since; its children are then not at their beginning by right.
-			return leased[s.Key]
-		}
-		l := Lease{Key: s.Key, Parents: slices.Sorted(slices.Values(s.Parents)), Checkpoint: TrimHorizon, Created: listing.At}
-		if !ancestor && start.Checkpoint != TrimHorizon {
-			if !s.OpenAtStart {
-				return false
-			}
-			l.Checkpoint, l.Start = start.Checkpoint, start.Instant
-			if t, ok := instants[s.Group]; ok {
-				l.Start = t
-			}
-		}
-		out = append(out, l)
-		done[s.Key] = true
-		return true
-	}
-	ordered := slices.Clone(listing.Shards)
-	slices.SortFunc(ordered, func(a, b Shard) int { return strings.Compare(a.Key, b.Key) })
-	for _, s := range ordered {
-		visit(s)
-	}
-	return out
-}
-
-// oldestInstants is, per stream, the oldest instant that a row stands for.
-func oldestInstants(leases []Lease) map[string]time.Time {
-	out := map[string]time.Time{}
-	for _, l := range leases {
-		if l.Start.IsZero() {
-			continue
-		}
-		if t, ok := out[Group(l.Key)]; !ok || l.Start.Before(t) {
-			out[Group(l.Key)] = l.Start
-		}
-	}
-	return out
-}
-
-// forgotten is the rows to delete: finished, no longer listed although the stream
-// is, and every child has got beyond its start. Until then the row is what tells a
-// finished shard from one that was never read. An open incident keeps its row.
-func forgotten(leases []Lease, shards []Shard) []Lease {
-	listed, streams := map[string]bool{}, map[string]bool{}
-	for _, s := range shards {
-		listed[s.Key], streams[s.Group] = true, true
-	}
-	waiting := map[string]bool{} // has a child that is still at its start
-	children := map[string]bool{}
-	for _, l := range leases {
-		for _, p := range l.Parents {
-			children[Group(l.Key)+p] = true
-			if IsSentinel(l.Checkpoint) {
-				waiting[Group(l.Key)+p] = true
-			}
-		}
-	}
-	var out []Lease
-	for _, l := range leases {
-		if l.Ended() && l.Incident == "" && !listed[l.Key] && streams[Group(l.Key)] && children[l.Key] && !waiting[l.Key] {
-			out = append(out, l)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(leases), func(l Lease) bool { return !streams[Group(l.Key)] })
 }

@@ -8,14 +8,17 @@ import (
 )
 
 // Memory is a Store in memory, for tests and simulations. The zero value is empty
-// and ready.
+// and ready. A row is Foreign when it was created so, until its owner changes.
 type Memory struct {
 	mu   sync.Mutex
 	rows map[string]Lease
 }
 
 // List returns every row, ordered by key.
-func (m *Memory) List(context.Context) ([]Lease, error) {
+func (m *Memory) List(ctx context.Context) ([]Lease, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make([]Lease, 0, len(m.rows))
@@ -27,7 +30,10 @@ func (m *Memory) List(context.Context) ([]Lease, error) {
 }
 
 // Get returns one row.
-func (m *Memory) Get(_ context.Context, key string) (Lease, bool, error) {
+func (m *Memory) Get(ctx context.Context, key string) (Lease, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return Lease{}, false, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l, ok := m.rows[key]
@@ -35,39 +41,69 @@ func (m *Memory) Get(_ context.Context, key string) (Lease, bool, error) {
 }
 
 // Create adds a row.
-func (m *Memory) Create(_ context.Context, l Lease) error {
+func (m *Memory) Create(ctx context.Context, l Lease) error {
+	return m.write(ctx, func() bool {
+		_, exists := m.rows[l.Key]
+		if !exists {
+			m.rows[l.Key] = l
+		}
+		return !exists
+	})
+}
+
+// Update replaces a row.
+func (m *Memory) Update(ctx context.Context, old, next Lease) (Lease, error) {
+	err := m.write(ctx, func() bool {
+		if !m.same(old) {
+			return false
+		}
+		old.Signal = m.rows[old.Key].Signal
+		next = Written(old, next)
+		m.rows[old.Key] = next
+		return true
+	})
+	if err != nil {
+		return Lease{}, err
+	}
+	return next, nil
+}
+
+// Signal sets a row's signal.
+func (m *Memory) Signal(ctx context.Context, key, signal string) error {
+	return m.write(ctx, func() bool {
+		l, exists := m.rows[key]
+		if exists {
+			l.Signal = signal
+			m.rows[key] = l
+		}
+		return exists
+	})
+}
+
+// Delete removes a row.
+func (m *Memory) Delete(ctx context.Context, l Lease) error {
+	return m.write(ctx, func() bool {
+		same := m.same(l)
+		if same {
+			delete(m.rows, l.Key)
+		}
+		return same
+	})
+}
+
+// write runs f, which reports whether its condition held.
+func (m *Memory) write(ctx context.Context, f func() bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, ok := m.rows[l.Key]; ok {
-		return ErrLost
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if m.rows == nil {
 		m.rows = map[string]Lease{}
 	}
-	m.rows[l.Key] = l
-	return nil
-}
-
-// Update replaces a row.
-func (m *Memory) Update(_ context.Context, old, next Lease) (Lease, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.same(old) {
-		return Lease{}, ErrLost
-	}
-	next.Key, next.Counter, next.OwnerGone = old.Key, old.Counter+1, false
-	m.rows[old.Key] = next
-	return next, nil
-}
-
-// Delete removes a row.
-func (m *Memory) Delete(_ context.Context, l Lease) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.same(l) {
+	if !f() {
 		return ErrLost
 	}
-	delete(m.rows, l.Key)
 	return nil
 }
 

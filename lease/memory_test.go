@@ -9,10 +9,10 @@ import (
 
 func TestMemory(t *testing.T) {
 	shared := map[string]*lease.Memory{}
-	leasetest.Run(t, func(t *testing.T, _ string) lease.Store {
+	leasetest.Run(t, leasetest.Suite{Open: func(t *testing.T, _ string) lease.Store {
 		if shared[t.Name()] == nil {
 			shared[t.Name()] = &lease.Memory{}
 		}
 		return shared[t.Name()]
-	})
+	}})
 }

@@ -23,6 +23,7 @@ var layers = []layer{
 	{match: "internal/sim/...", ours: []string{"/..."}},
 	{match: "lease/leasetest", ours: []string{"lease"}},
 	{match: "dest/desttest", ours: []string{".", "lease"}},
+	{match: "dest/postgres/postgrestest", ours: []string{"kinesis/kinesistest/npmserver"}},
 	{match: "kinesis/kinesistest/npmserver", ours: []string{}},
 	{match: "lease/...", ours: []string{"lease"}},
 	{match: "codec/...", ours: []string{".", "lease"}},
@@ -45,8 +46,10 @@ type layer struct {
 var testOnly = map[string][]string{
 	"dest/desttest":                 {"internal/sim/..."},
 	"lease/leasetest":               {"internal/sim/..."},
+	"lease/dynamolease/dynamotest":  {},
 	"kinesis/kinesistest":           {"cmd/...", "bench/...", "examples/...", "internal/sim/..."},
-	"kinesis/kinesistest/npmserver": {},
+	"kinesis/kinesistest/npmserver": {"dest/postgres/postgrestest"},
+	"dest/postgres/postgrestest":    {"bench/..."},
 	"internal/sim":                  {"internal/sim/..."},
 }
 

@@ -155,6 +155,10 @@ func (l *leases) Update(ctx context.Context, old, next lease.Lease) (got lease.L
 	return got, nil
 }
 
+func (l *leases) Signal(ctx context.Context, key, signal string) error {
+	return l.write(ctx, func() error { return l.store.Signal(ctx, key, signal) })
+}
+
 func (l *leases) Delete(ctx context.Context, x lease.Lease) error {
 	return l.write(ctx, func() error { return l.store.Delete(ctx, x) })
 }

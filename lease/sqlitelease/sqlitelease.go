@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,24 +21,56 @@ import (
 	"github.com/kinetl/kinetl/lease"
 )
 
-const schema = `CREATE TABLE IF NOT EXISTS leases (
-	leaseKey TEXT PRIMARY KEY,
-	leaseOwner TEXT NOT NULL,
-	leaseCounter INTEGER NOT NULL,
-	checkpoint TEXT NOT NULL,
-	checkpointSubSequenceNumber INTEGER NOT NULL,
-	ownerSwitchesSinceCheckpoint INTEGER NOT NULL,
-	parentShardId TEXT NOT NULL,
-	kinetlCreated TEXT NOT NULL,
-	kinetlStart TEXT NOT NULL,
-	kinetlCaughtUp TEXT NOT NULL,
-	kinetlSink TEXT NOT NULL,
-	kinetlIncident TEXT NOT NULL,
-	kinetlAccepted TEXT NOT NULL DEFAULT ''
-) WITHOUT ROWID`
+// columns are those of the table leases, in the order of values and scan, with what
+// makes them. Those that have a default came after the first version: a file of that
+// one gets them when it is opened, and its workers, which name the columns that they
+// write, may go on beside. The last one is written by Signal alone.
+var columns = [][2]string{
+	{"leaseKey", "TEXT PRIMARY KEY"},
+	{"leaseOwner", "TEXT NOT NULL"},
+	{"leaseCounter", "INTEGER NOT NULL"},
+	{"checkpoint", "TEXT NOT NULL"},
+	{"checkpointSubSequenceNumber", "INTEGER NOT NULL"},
+	{"ownerSwitchesSinceCheckpoint", "INTEGER NOT NULL"},
+	{"parentShardId", "TEXT NOT NULL"},
+	{"kinetlCreated", "TEXT NOT NULL"},
+	{"kinetlStart", "TEXT NOT NULL"},
+	{"kinetlCaughtUp", "TEXT NOT NULL"},
+	{"kinetlSink", "TEXT NOT NULL"},
+	{"kinetlIncident", "TEXT NOT NULL"},
+	{"kinetlAccepted", "TEXT NOT NULL DEFAULT ''"},
+	{"childShardIds", "TEXT NOT NULL DEFAULT ''"},
+	{"startingHashKey", "TEXT NOT NULL DEFAULT ''"},
+	{"endingHashKey", "TEXT NOT NULL DEFAULT ''"},
+	{"pendingCheckpoint", "TEXT NOT NULL DEFAULT ''"},
+	{"pendingCheckpointSubSequenceNumber", "INTEGER NOT NULL DEFAULT 0"},
+	{"checkpointOwner", "TEXT NOT NULL DEFAULT ''"},
+	{"kinetlStream", "TEXT NOT NULL DEFAULT ''"},
+	{"kinetlSignal", "TEXT NOT NULL DEFAULT ''"},
+}
 
-const columns = `leaseKey, leaseOwner, leaseCounter, checkpoint, checkpointSubSequenceNumber,
-	ownerSwitchesSinceCheckpoint, parentShardId, kinetlCreated, kinetlStart, kinetlCaughtUp, kinetlSink, kinetlIncident, kinetlAccepted`
+// names lists columns, separated by commas.
+func names(columns [][2]string) string {
+	var b strings.Builder
+	for i, c := range columns {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(c[0])
+	}
+	return b.String()
+}
+
+// marks is n question marks, separated by commas.
+func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
+
+func schema() string {
+	var definitions []string
+	for _, c := range columns {
+		definitions = append(definitions, c[0]+" "+c[1])
+	}
+	return `CREATE TABLE IF NOT EXISTS leases (` + strings.Join(definitions, ", ") + `) WITHOUT ROWID`
+}
 
 // Store is a lease.Store in a file. An owner holds an operating system lock on a
 // file of its own for as long as its process lives, so a free lock tells at once,
@@ -70,7 +103,7 @@ func Open(path, worker string) (*Store, error) {
 		s.Close()
 		return nil, err
 	}
-	_, err := s.db.Exec(schema)
+	_, err := s.db.Exec(schema())
 	if err == nil {
 		err = s.addColumns()
 	}
@@ -97,19 +130,23 @@ func OpenReader(path string) (*Store, error) {
 	return s, nil
 }
 
-// addColumns adds what the table of an earlier version lacks. Workers of that version
-// may go on using the file: they name the columns that they write.
+// addColumns adds what the table of an earlier version lacks.
 func (s *Store) addColumns() error {
-	var have, all int
-	err := s.db.QueryRow(`SELECT count(*) FILTER (WHERE name = 'kinetlAccepted'), count(*) FROM pragma_table_info('leases')`).Scan(&have, &all)
-	if err != nil || have > 0 || all == 0 {
+	var have sql.NullString
+	if err := s.db.QueryRow(`SELECT group_concat(name) FROM pragma_table_info('leases')`).Scan(&have); err != nil || !have.Valid {
 		return err
 	}
-	_, err = s.db.Exec(`ALTER TABLE leases ADD COLUMN kinetlAccepted TEXT NOT NULL DEFAULT ''`)
-	if err != nil && strings.Contains(err.Error(), "duplicate column") {
-		return nil // another process was faster
+	present := strings.Split(have.String, ",")
+	for _, c := range columns {
+		if slices.Contains(present, c[0]) {
+			continue
+		}
+		_, err := s.db.Exec(`ALTER TABLE leases ADD COLUMN ` + c[0] + ` ` + c[1])
+		if err != nil && !strings.Contains(err.Error(), "duplicate column") { // another process was faster
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func (s *Store) open(path, mode string) (err error) {
@@ -166,7 +203,7 @@ func (s *Store) gone(worker string) bool {
 
 // List returns every row, ordered by key.
 func (s *Store) List(ctx context.Context) ([]lease.Lease, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT `+columns+` FROM leases ORDER BY leaseKey`)
+	rows, err := s.db.QueryContext(ctx, `SELECT `+names(columns)+` FROM leases ORDER BY leaseKey`)
 	if err != nil {
 		return nil, fmt.Errorf("read leases: %w", err)
 	}
@@ -192,7 +229,7 @@ func (s *Store) List(ctx context.Context) ([]lease.Lease, error) {
 
 // Get returns one row.
 func (s *Store) Get(ctx context.Context, key string) (lease.Lease, bool, error) {
-	l, err := scan(s.db.QueryRowContext(ctx, `SELECT `+columns+` FROM leases WHERE leaseKey = ?`, key))
+	l, err := scan(s.db.QueryRowContext(ctx, `SELECT `+names(columns)+` FROM leases WHERE leaseKey = ?`, key))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return lease.Lease{}, false, nil
@@ -206,19 +243,25 @@ func (s *Store) Get(ctx context.Context, key string) (lease.Lease, bool, error) 
 // Create adds a row.
 func (s *Store) Create(ctx context.Context, l lease.Lease) error {
 	return s.write(ctx, "create lease "+l.Key,
-		`INSERT INTO leases (`+columns+`) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING`, values(l)...)
+		`INSERT INTO leases (`+names(columns)+`) VALUES (`+marks(len(columns))+`) ON CONFLICT DO NOTHING`, append(values(l), l.Signal)...)
 }
 
-// Update replaces a row.
+// Update replaces a row, but for its signal.
 func (s *Store) Update(ctx context.Context, old, next lease.Lease) (lease.Lease, error) {
-	next.Key, next.Counter, next.OwnerGone = old.Key, old.Counter+1, false
-	args := append(values(next), old.Key, old.Owner, old.Counter)
+	next = lease.Written(old, next)
+	written := columns[:len(columns)-1]
 	err := s.write(ctx, "update lease "+old.Key,
-		`UPDATE leases SET (`+columns+`) = (?,?,?,?,?,?,?,?,?,?,?,?,?) WHERE leaseKey = ? AND leaseOwner = ? AND leaseCounter = ?`, args...)
+		`UPDATE leases SET (`+names(written)+`) = (`+marks(len(written))+`) WHERE leaseKey = ? AND leaseOwner = ? AND leaseCounter = ?`,
+		append(values(next), old.Key, old.Owner, old.Counter)...)
 	if err != nil {
 		return lease.Lease{}, err
 	}
 	return next, nil
+}
+
+// Signal sets a row's signal.
+func (s *Store) Signal(ctx context.Context, key, signal string) error {
+	return s.write(ctx, "signal on lease "+key, `UPDATE leases SET kinetlSignal = ? WHERE leaseKey = ?`, signal, key)
 }
 
 // Delete removes a row.
@@ -238,6 +281,7 @@ func (s *Store) write(ctx context.Context, what, statement string, args ...any) 
 	return nil
 }
 
+// values are those of all columns but the last.
 func values(l lease.Lease) []any {
 	sink := ""
 	if l.Sink != (lease.Sink{}) {
@@ -247,20 +291,21 @@ func values(l lease.Lease) []any {
 	return []any{
 		l.Key, l.Owner, l.Counter, l.Checkpoint, int64(l.Sub), l.OwnerSwitches, strings.Join(l.Parents, ","),
 		instant(l.Created), instant(l.Start), instant(l.CaughtUp), sink, l.Incident, l.Accepted,
+		strings.Join(l.Children, ","), l.StartingHashKey, l.EndingHashKey, l.PendingCheckpoint, int64(l.PendingSub), l.CheckpointOwner, l.Stream,
 	}
 }
 
 func scan(row interface{ Scan(...any) error }) (lease.Lease, error) {
 	var l lease.Lease
-	var sub int64
-	var parents, created, start, caughtUp, sink string
-	if err := row.Scan(&l.Key, &l.Owner, &l.Counter, &l.Checkpoint, &sub, &l.OwnerSwitches, &parents, &created, &start, &caughtUp, &sink, &l.Incident, &l.Accepted); err != nil {
+	var sub, pendingSub int64
+	var parents, created, start, caughtUp, sink, children string
+	if err := row.Scan(&l.Key, &l.Owner, &l.Counter, &l.Checkpoint, &sub, &l.OwnerSwitches, &parents,
+		&created, &start, &caughtUp, &sink, &l.Incident, &l.Accepted,
+		&children, &l.StartingHashKey, &l.EndingHashKey, &l.PendingCheckpoint, &pendingSub, &l.CheckpointOwner, &l.Stream, &l.Signal); err != nil {
 		return l, err
 	}
-	l.Sub = uint64(sub)
-	if parents != "" {
-		l.Parents = strings.Split(parents, ",")
-	}
+	l.Sub, l.PendingSub = uint64(sub), uint64(pendingSub)
+	l.Parents, l.Children = list(parents), list(children)
 	for _, f := range []struct {
 		text string
 		into *time.Time
@@ -280,6 +325,13 @@ func scan(row interface{ Scan(...any) error }) (lease.Lease, error) {
 		}
 	}
 	return l, nil
+}
+
+func list(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
 }
 
 func instant(t time.Time) string {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/kinetl/kinetl/lease"
@@ -16,12 +15,44 @@ import (
 
 func TestConformance(t *testing.T) {
 	folders := map[string]string{}
-	leasetest.Run(t, func(t *testing.T, worker string) lease.Store {
+	path := func(t *testing.T) string {
 		if folders[t.Name()] == "" {
 			folders[t.Name()] = t.TempDir()
 		}
-		return open(t, filepath.Join(folders[t.Name()], "leases.db"), worker)
+		return filepath.Join(folders[t.Name()], "leases.db")
+	}
+	leasetest.Run(t, leasetest.Suite{
+		Open: func(t *testing.T, worker string) lease.Store { return open(t, path(t), worker) },
+		Set: func(t *testing.T, key, attribute, text string) {
+			db := raw(t, path(t))
+			execute(t, db, `ALTER TABLE leases ADD COLUMN `+attribute+` TEXT`)
+			execute(t, db, `UPDATE leases SET `+attribute+` = ? WHERE leaseKey = ?`, text, key)
+		},
+		Attribute: func(t *testing.T, key, attribute string) (text string) {
+			if err := raw(t, path(t)).QueryRow(`SELECT `+attribute+` FROM leases WHERE leaseKey = ?`, key).Scan(&text); err != nil {
+				t.Fatal(err)
+			}
+			return text
+		},
 	})
+}
+
+// raw is the file without the store.
+func raw(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func execute(t *testing.T, db *sql.DB, statement string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(statement, args...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func open(t *testing.T, path, worker string) *Store {
@@ -38,19 +69,13 @@ func open(t *testing.T, path, worker string) *Store {
 // that version's workers may go on beside it.
 func TestAFileOfAnEarlierVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases.db")
-	earlier := strings.Replace(schema, ",\n\tkinetlAccepted TEXT NOT NULL DEFAULT ''", "", 1)
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := raw(t, path)
+	execute(t, db, `CREATE TABLE leases (leaseKey TEXT PRIMARY KEY, leaseOwner TEXT NOT NULL, leaseCounter INTEGER NOT NULL, checkpoint TEXT NOT NULL,
+		checkpointSubSequenceNumber INTEGER NOT NULL, ownerSwitchesSinceCheckpoint INTEGER NOT NULL, parentShardId TEXT NOT NULL, kinetlCreated TEXT NOT NULL,
+		kinetlStart TEXT NOT NULL, kinetlCaughtUp TEXT NOT NULL, kinetlSink TEXT NOT NULL, kinetlIncident TEXT NOT NULL) WITHOUT ROWID`)
 	const insert = `INSERT INTO leases (leaseKey, leaseOwner, leaseCounter, checkpoint, checkpointSubSequenceNumber, ownerSwitchesSinceCheckpoint,
 		parentShardId, kinetlCreated, kinetlStart, kinetlCaughtUp, kinetlSink, kinetlIncident) VALUES (?, '', 0, 'TRIM_HORIZON', 0, 0, '', '', '', '', '', '')`
-	for _, args := range [][]any{{earlier}, {insert, "s:1"}} {
-		if _, err := db.Exec(args[0].(string), args[1:]...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	execute(t, db, insert, "s:1")
 	reader, err := OpenReader(path)
 	if err != nil {
 		t.Fatal(err)
@@ -58,16 +83,14 @@ func TestAFileOfAnEarlierVersion(t *testing.T) {
 	defer reader.Close()
 	l := only(t, reader)
 	next := l
-	next.Accepted = "oldest"
+	next.Accepted, next.Children = "oldest", []string{"2", "3"}
 	if _, err := open(t, path, "me").Update(t.Context(), l, next); err != nil {
 		t.Fatal(err)
 	}
-	if l := only(t, reader); l.Accepted != "oldest" {
+	if l := only(t, reader); l.Accepted != "oldest" || len(l.Children) != 2 {
 		t.Errorf("read back %+v", l)
 	}
-	if _, err := db.Exec(insert, "s:2"); err != nil {
-		t.Errorf("a worker of the earlier version: %v", err)
-	}
+	execute(t, db, insert, "s:2") // a worker of the earlier version
 }
 
 // R25: the lease of a process that was killed is free at once, that of a living
