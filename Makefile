@@ -44,6 +44,12 @@ bench: ## Compare with the other ways, side by side, and rewrite bench/RESULTS.m
 	$(GO) build -tags $(TAGS) -o bin/bench ./bench
 	bin/bench
 
+measure: build ## Measure idle shards, latency, and a backlog of 20 million records
+	$(GO) build -tags $(TAGS) -o bin/bench ./bench
+	bin/bench idle
+	bin/bench latency
+	bin/bench backlog
+
 microbench: ## Run the benchmarks of single functions
 	$(GO) test -tags $(TAGS) -run '^$$' -bench . -benchmem ./...
 
@@ -58,4 +64,4 @@ docs: ## Write the generated references and schemas anew
 
 verify: lint test race sim fuzz crash ## Everything that CI runs
 
-.PHONY: help build demo test race sim crash fuzz bench microbench lint docs verify
+.PHONY: help build demo test race sim crash fuzz bench measure microbench lint docs verify

@@ -33,7 +33,7 @@ type Settings struct {
 	SecretAccessKey string
 	Role            string // ARN of a role to assume
 	ExternalID      string // that the role's trust policy asks for
-	Connections     int    // idle connections kept to the service; default 128
+	Connections     int    // idle connections kept to the service; default 512
 }
 
 // Load builds the configuration. It calls no service; a role is assumed with the
@@ -116,7 +116,7 @@ func isLoopback(endpoint string) (bool, error) {
 // the SDK's own kind of client, to which the SDK adds AWS_CA_BUNDLE.
 func httpClient(connections int) *awshttp.BuildableClient {
 	if connections == 0 {
-		connections = 128
+		connections = 512
 	}
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConns, t.MaxIdleConnsPerHost = connections, connections
@@ -124,6 +124,9 @@ func httpClient(connections int) *awshttp.BuildableClient {
 		t.ForceAttemptHTTP2 = false
 		t.Protocols = new(http.Protocols)
 		t.Protocols.SetHTTP1(true)
+		// The SDK has cloned a transport that speaks HTTP/2, which net/http noted here:
+		// the server would answer in HTTP/2, and not be understood.
+		t.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	})
 }
 

@@ -6,9 +6,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
+	"time"
+
+	"github.com/kinetl/kinetl"
 )
 
 func main() {
@@ -32,6 +37,28 @@ func dispatch(ctx context.Context, rounds, megabytes int, only, out string, args
 		return serve(megabytes)
 	case args[0] == "side" && len(args) == 4:
 		return runSide(ctx, args[1], args[2], args[3])
+	}
+	return measure(ctx, args)
+}
+
+// measure prints what is no comparison: how the program does by itself.
+func measure(ctx context.Context, args []string) error {
+	switch args[0] {
+	case "idle":
+		if len(args) == 1 {
+			return errors.Join(idle(ctx, 1000), idle(ctx, 2500))
+		}
+		n, err := strconv.Atoi(args[1])
+		if err != nil {
+			return fmt.Errorf("number of shards: %w", err)
+		}
+		return idle(ctx, n)
+	case "latency":
+		return errors.Join(
+			latency(ctx, "at the default settings", kinetl.Batch{}),
+			latency(ctx, "with batch.age: 250ms", kinetl.Batch{Age: 250 * time.Millisecond}))
+	case "backlog":
+		return backlog(ctx, 20_000_000, 64)
 	}
 	return fmt.Errorf("unknown arguments %v", args)
 }

@@ -43,6 +43,9 @@ func sdkClient(ctx context.Context, p place) (*kinesis.Client, error) {
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConnsPerHost = 2 * shards
 			t.ForceAttemptHTTP2 = false
+			t.Protocols = new(http.Protocols)
+			t.Protocols.SetHTTP1(true)
+			t.TLSClientConfig.NextProtos = []string{"http/1.1"}
 		})))
 	if err != nil {
 		return nil, err

@@ -63,3 +63,26 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkUnpack is an aggregate of the size that the producer library makes, with
+// its digest, and the digest alone: what is left is the unpacking.
+func BenchmarkUnpack(b *testing.B) {
+	var records []AggregateRecord
+	for range 200 {
+		records = append(records, AggregateRecord{"customer-1", bytes.Repeat([]byte("x"), 256)})
+	}
+	data := Aggregate(records)
+	message := data[4 : len(data)-md5.Size]
+	var dst []kinetl.Record
+	for name, f := range map[string]func(){
+		"all":    func() { dst = unpack(dst[:0], kinetl.Record{Data: data}) },
+		"digest": func() { _ = md5.Sum(message) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				f()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(records)), "ns/record")
+		})
+	}
+}

@@ -35,6 +35,7 @@ func BenchmarkIdlePoll(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	defer r.Close()
 	b.ReportAllocs()
 	for b.Loop() {
 		r.(*reader).nextCall = time.Time{}

@@ -20,7 +20,8 @@ import (
 
 const (
 	callsPerSecond = 5                      // GetRecords per shard. Source: Kinesis quotas
-	idlePause      = time.Second            // between calls on a shard that stays at its tip
+	maxIdle        = 2 * time.Second        // between calls on a shard that stays at its tip
+	maxLightCalls  = 64                     // at once: calls that bring next to nothing
 	maxBackoff     = 10 * time.Second       // after calls that failed again and again
 	maxFailures    = 16                     // in a row, some 90 s, before they are reported
 	maxLimit       = 10_000                 // records per call. Source: GetRecords
@@ -28,7 +29,7 @@ const (
 	shardRate      = 2_000_000              // bytes a second that a shard gives. Source: Kinesis quotas
 	decodeFactor   = 2                      // memory of a call, in bytes per byte of data: base64, and the records' frames
 	idlePageBytes  = 4 << 10                // reserved for a page that will probably be empty
-	emptiesToIdle  = 5                      // pages without records until the pause is the idle one
+	emptiesToIdle  = 5                      // pages without records until pauses grow
 	firstBackoff   = 200 * time.Millisecond // after the first call that failed
 )
 
@@ -46,12 +47,15 @@ type reader struct {
 	skipping  bool            // records up to after may come again
 	ended     bool            // the service gave no next iterator
 	confirmed bool            // and said which shards follow
+	closed    bool            // ListShards did, before what was read since
 
 	limit    int32
 	average  int64 // bytes of a record, rounded up
 	nextCall time.Time
 	failures int
 	empties  int
+	begun    bool // a page was read
+	left     bool // the source's crew
 }
 
 // Read opens a shard; see kinetl.Source. The first call is made by the first Next.
@@ -60,10 +64,15 @@ func (s *Source) Read(_ context.Context, shard kinetl.ShardID, from kinetl.Resum
 	if err != nil {
 		return nil, err
 	}
-	return &reader{
+	r := &reader{
 		source: s, stream: st, id: shard, resume: from, after: from.After,
 		unproven: !from.Accepted, limit: firstLimit, average: 1 << 10,
-	}, nil
+	}
+	if s.opts.Consumer == FanOut {
+		return &subscriber{reader: *r}, nil
+	}
+	s.crew.join()
+	return r, nil
 }
 
 // Ready waits for the shard's turn: within the reader's share of the service's
@@ -90,8 +99,14 @@ func (r *reader) interval() time.Duration {
 	return time.Duration(float64(time.Second) / (callsPerSecond * r.source.opts.ReadShare))
 }
 
-// Close does nothing: a poll leaves nothing open.
-func (r *reader) Close() error { return nil }
+// Close ends the reader's part in the source's crew.
+func (r *reader) Close() error {
+	if !r.left {
+		r.left = true
+		r.source.crew.leave()
+	}
+	return nil
+}
 
 // Next makes one call and repeats it until it is answered.
 func (r *reader) Next(ctx context.Context) (kinetl.Fetch, error) {
@@ -107,7 +122,7 @@ func (r *reader) Next(ctx context.Context) (kinetl.Fetch, error) {
 		if err := r.pause(ctx); err != nil {
 			return kinetl.Fetch{}, err
 		}
-		f, err := r.call(ctx)
+		f, err := r.lightCall(ctx)
 		if err == nil {
 			r.failures = 0
 			return f, nil
@@ -116,6 +131,17 @@ func (r *reader) Next(ctx context.Context) (kinetl.Fetch, error) {
 			return kinetl.Fetch{}, err
 		}
 	}
+}
+
+// lightCall is call, which the source's crew makes where it will bring next to nothing.
+func (r *reader) lightCall(ctx context.Context) (f kinetl.Fetch, err error) {
+	if r.begun && r.empties == 0 {
+		return r.call(ctx)
+	}
+	if err := r.source.crew.do(ctx, func() { f, err = r.call(ctx) }); err != nil {
+		return kinetl.Fetch{}, err
+	}
+	return f, err
 }
 
 // call opens the iterator if there is none, and fetches one page.
@@ -140,6 +166,7 @@ func (r *reader) call(ctx context.Context) (kinetl.Fetch, error) {
 	r.iterator = strings.Clone(page.Next)
 	r.ended = page.Next == ""
 	r.confirmed = page.ChildShards > 0
+	r.begun = true
 	r.adapt(page)
 	return f, nil
 }
@@ -236,15 +263,17 @@ func (r *reader) expired(oldest string) error {
 	return &kinetl.ExpiredError{Shard: r.id, After: r.resume.After, CaughtUp: r.resume.CaughtUp, Retention: r.stream.retention, Oldest: oldest}
 }
 
-// confirmEnd makes sure that a missing iterator is the end of the shard (R5).
+// confirmEnd makes sure that what looks like the end of the shard is one (R5). It is
+// when it names the shards that follow. Otherwise the shard must have been listed as
+// closed before the answer that ended it was asked for: a missing iterator at one
+// moment, a record at the next, and a split after that make a shard that is closed and
+// not finished.
 func (r *reader) confirmEnd(ctx context.Context) (done bool, err error) {
-	if !r.confirmed {
-		if r.confirmed, err = r.source.closed(ctx, r.stream, r.id.Shard); err != nil {
-			return false, fmt.Errorf("confirm the end of %s: %w", r.id, err)
-		}
-	}
-	if r.confirmed {
+	if r.confirmed || r.closed {
 		return true, io.EOF
+	}
+	if r.closed, err = r.source.closed(ctx, r.stream, r.id.Shard); err != nil {
+		return false, fmt.Errorf("confirm the end of %s: %w", r.id, err)
 	}
 	r.ended = false // go on after the last record
 	return false, nil
@@ -316,8 +345,8 @@ func (r *reader) adapt(page *wire.Page) {
 		wait = max(wait, time.Duration(page.Bytes)*time.Second/shardRate)
 	} else if page.Lag == 0 {
 		r.empties++
-		if r.empties >= emptiesToIdle {
-			wait = max(wait, idlePause)
+		if over := r.empties - emptiesToIdle; over >= 0 {
+			wait = max(wait, min(r.source.opts.Idle, wait<<min(over, 8)))
 		}
 	}
 	if r.source.opts.Unpaced {

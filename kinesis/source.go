@@ -30,8 +30,23 @@ type Options struct {
 	// ReadShare is the part of a shard's 5 GetRecords calls a second that this
 	// reader takes; other consumers of the stream share the rest. Default 0.5.
 	ReadShare float64
-	Wire      Wire         // default WireAuto
-	Logger    *slog.Logger // default none
+	// Idle is the longest time between two calls on a shard that has nothing new; pauses
+	// grow to it. Default 2 s, which is also the most.
+	Idle   time.Duration
+	Wire   Wire         // default WireAuto
+	Logger *slog.Logger // default none
+	// Consumer is how shards are read; default Shared.
+	Consumer Consumer
+	// ConsumerName is the name under which a consumer is registered with each stream
+	// for FanOut: the application's. Required for FanOut where ConsumerARNs has none.
+	ConsumerName string
+	// ConsumerARNs are consumers that somebody else registered, by the ARN or the name
+	// of their stream: for streams of other accounts. They are used as they are, and
+	// neither registered nor deregistered.
+	ConsumerARNs map[string]string
+	// Events is the client for FanOut's SubscribeToShard, whose answers last for
+	// minutes: it should speak HTTP/2 where the endpoint does. Default Client.
+	Events *kinesis.Client
 	// Unpaced reads as fast as the service answers, for a server without limits.
 	Unpaced bool
 	// Discovery is how often the set of streams is looked up; default 60 s.
@@ -40,14 +55,17 @@ type Options struct {
 
 // Source is one stream or several. It implements kinetl.Source.
 type Source struct {
-	opts    Options
-	pattern *regexp.Regexp // anchored
-	format  format
+	opts      Options
+	pattern   *regexp.Regexp // anchored
+	format    format
+	crew      crew      // for Shared
+	consumers consumers // for FanOut
 
-	mu        sync.Mutex
-	streams   map[string]*stream // by ARN
-	lookedUp  time.Time
-	resolving chan struct{} // one-slot lock around the look-up
+	mu           sync.Mutex
+	streams      map[string]*stream // by ARN
+	lookedUp     time.Time
+	resolving    chan struct{}           // one-slot lock around the look-up
+	closedShards map[kinetl.ShardID]bool // by the latest listing of all shards
 }
 
 // stream is what DescribeStreamSummary says that does not change under one ARN and
@@ -64,8 +82,14 @@ func NewSource(opts Options) *Source {
 	if opts.ReadShare == 0 {
 		opts.ReadShare = 0.5
 	}
+	if opts.Idle <= 0 || opts.Idle > maxIdle {
+		opts.Idle = maxIdle
+	}
 	if opts.Wire == "" {
 		opts.Wire = WireAuto
+	}
+	if opts.Events == nil {
+		opts.Events = opts.Client
 	}
 	if opts.Discovery == 0 {
 		opts.Discovery = time.Minute
@@ -96,7 +120,29 @@ func (s *Source) Shards(ctx context.Context, openAt time.Time) (kinetl.Listing, 
 	if out.At.IsZero() {
 		out.At = time.Now()
 	}
+	if openAt.IsZero() && s.opts.Consumer == FanOut {
+		s.noteClosed(out.Shards)
+	}
 	return out, nil
+}
+
+func (s *Source) noteClosed(shards []kinetl.ShardInfo) {
+	closed := map[kinetl.ShardID]bool{}
+	for _, info := range shards {
+		if info.Closed {
+			closed[info.ID] = true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closedShards = closed
+}
+
+// knownClosed reports whether a shard was closed when all shards were last listed.
+func (s *Source) knownClosed(id kinetl.ShardID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closedShards[id]
 }
 
 // list appends the shards of one stream. The instant is the service's own clock in
@@ -137,6 +183,9 @@ func shardInfo(st *stream, sh types.Shard) kinetl.ShardInfo {
 	if r := sh.SequenceNumberRange; r != nil {
 		info.FirstSeq, info.LastSeq = aws.ToString(r.StartingSequenceNumber), aws.ToString(r.EndingSequenceNumber)
 		info.Closed = r.EndingSequenceNumber != nil
+	}
+	if r := sh.HashKeyRange; r != nil {
+		info.StartingHashKey, info.EndingHashKey = aws.ToString(r.StartingHashKey), aws.ToString(r.EndingHashKey)
 	}
 	return info
 }

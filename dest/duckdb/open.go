@@ -49,6 +49,9 @@ type Options struct {
 // checkpoint. Source: DEFAULT_ROW_GROUP_SIZE in DuckDB's sources.
 const RowGroup = 122_880
 
+// maxTransactions is how many may run at once; others wait.
+const maxTransactions = 8
+
 // Destination stores parts in one DuckDB file. Several Destinations in one process
 // may open the same file; they then share one engine. Two processes can't (R32).
 type Destination struct {
@@ -111,6 +114,10 @@ func New(opts Options) (*Destination, error) {
 		return nil, openError(path, err)
 	}
 	d := &Destination{opts: opts, db: sql.OpenDB(connector), keptNotNil: map[string]bool{}}
+	// Each transaction takes memory out of the limit. Thousands of shards that claim their
+	// watermarks together would use up all of it, and DuckDB gives up a database whose
+	// COMMIT finds none.
+	d.db.SetMaxOpenConns(maxTransactions)
 	if err := d.configure(context.Background()); err != nil {
 		return nil, errors.Join(fmt.Errorf("configure database %s: %w", path, err), d.db.Close())
 	}

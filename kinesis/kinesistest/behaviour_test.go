@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"fmt"
 	"math/big"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,9 @@ func TestBehaviour(t *testing.T) {
 // service does and not what this package does.
 func TestBehaviourKinesisLocal(t *testing.T) {
 	endpoint := npmserver.KinesisLocal(t)
-	runBehaviours(t, kinesisLocal, func(t *testing.T) caller { return caller{t, dial(endpoint, nil), t.Context()} })
+	runBehaviours(t, kinesisLocal, func(t *testing.T) caller {
+		return caller{t, dial(endpoint, initialResponse{http.DefaultTransport}), t.Context()}
+	})
 }
 
 // TestBehaviourKinesalite asks kinesalite, likewise.
@@ -91,7 +94,7 @@ func behaviours() []behaviour {
 		{"Limit pages without gap or repeat", all, pagesRecords},
 		{"lag above zero until the tip", ours | kinesisLocal, lagToTip},
 		{"a page holds 10 MiB at most", ours, limitsPage},
-	}, reshardBehaviours()...)
+	}, append(reshardBehaviours(), consumerBehaviours()...)...)
 }
 
 // stream makes a stream that is deleted when the case ends.

@@ -7,6 +7,7 @@ import "time"
 // The stream is DELETING for Options.StreamTransition, then gone with its records.
 // Only an ACTIVE stream can be deleted. A stream created later under the name
 // shares nothing with it: iterators and sequence numbers of the old one are refused.
+// One that has consumers is ResourceInUseException without EnforceConsumerDeletion.
 type deleteStreamInput struct {
 	streamRef
 	EnforceConsumerDeletion *bool
@@ -18,11 +19,14 @@ func (s *Server) deleteStream(q *request, in *deleteStreamInput) (empty, error) 
 		return empty{}, err
 	}
 	defer st.mu.Unlock()
+	if enforce := in.EnforceConsumerDeletion; len(st.consumers) > 0 && (enforce == nil || !*enforce) {
+		return empty{}, refuse("ResourceInUseException", "Stream %s under account %s has %d registered consumers.", st.name, s.opts.AccountID, len(st.consumers))
+	}
 	s.change(st, statusDeleting, q.now, func(time.Time) {
 		for _, sh := range st.shards {
 			st.lastSecond = max(st.lastSecond, sh.created)
 		}
-		st.shards, st.open = nil, nil
+		st.shards, st.open, st.consumers = nil, nil, nil
 	})
 	return empty{}, nil
 }

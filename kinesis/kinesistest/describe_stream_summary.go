@@ -41,6 +41,7 @@ func (s *Server) describeStreamSummary(q *request, in *describeStreamSummaryInpu
 		EncryptionType:          "NONE",
 		EnhancedMonitoring:      noMetrics(),
 		OpenShardCount:          len(st.open),
+		ConsumerCount:           len(st.consumers),
 		MaxRecordSizeInKiB:      st.maxRecord >> 10,
 	}}, nil
 }

@@ -116,10 +116,14 @@ func (s *Server) answer(q *request) (any, error) {
 		return serve(s, q, s.decreaseRetention)
 	case "DeleteStream":
 		return serve(s, q, s.deleteStream)
+	case "DeregisterStreamConsumer":
+		return serve(s, q, s.deregisterStreamConsumer)
 	case "DescribeLimits":
 		return serve(s, q, s.describeLimits)
 	case "DescribeStream":
 		return serve(s, q, s.describeStream)
+	case "DescribeStreamConsumer":
+		return serve(s, q, s.describeStreamConsumer)
 	case "DescribeStreamSummary":
 		return serve(s, q, s.describeStreamSummary)
 	case "GetRecords":
@@ -130,6 +134,8 @@ func (s *Server) answer(q *request) (any, error) {
 		return serve(s, q, s.increaseRetention)
 	case "ListShards":
 		return serve(s, q, s.listShards)
+	case "ListStreamConsumers":
+		return serve(s, q, s.listStreamConsumers)
 	case "ListStreams":
 		return serve(s, q, s.listStreams)
 	case "ListTagsForStream":
@@ -140,10 +146,14 @@ func (s *Server) answer(q *request) (any, error) {
 		return serve(s, q, s.putRecord)
 	case "PutRecords":
 		return serve(s, q, s.putRecords)
+	case "RegisterStreamConsumer":
+		return serve(s, q, s.registerStreamConsumer)
 	case "RemoveTagsFromStream":
 		return serve(s, q, s.removeTagsFromStream)
 	case "SplitShard":
 		return serve(s, q, s.splitShard)
+	case "SubscribeToShard":
+		return serve(s, q, s.subscribeToShard)
 	case "UpdateMaxRecordSize":
 		return serve(s, q, s.updateMaxRecordSize)
 	case "UpdateShardCount":

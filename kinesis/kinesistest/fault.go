@@ -11,7 +11,7 @@ import (
 type Fault struct {
 	Op     string // "GetRecords"
 	Stream string // name
-	Shard  string // id; of GetRecords, GetShardIterator, SplitShard and MergeShards
+	Shard  string // id; of GetRecords, GetShardIterator, SubscribeToShard, SplitShard and MergeShards
 	Match  func(*Call) bool
 	After  int
 	Times  int
@@ -25,6 +25,7 @@ type Action struct {
 	lose      bool
 	emptyPage bool
 	failPuts  int
+	stream    streamFault
 }
 
 // Throttle refuses the call with ProvisionedThroughputExceededException.
@@ -98,6 +99,11 @@ func (f *faults) strike(c *Call) (do Action) {
 		do.lose = do.lose || a.Do.lose
 		do.emptyPage = do.emptyPage || a.Do.emptyPage
 		do.failPuts = max(do.failPuts, a.Do.failPuts)
+		if do.stream.strike == nil {
+			do.stream.strike, do.stream.after = a.Do.stream.strike, a.Do.stream.after
+		}
+		do.stream.noEnd = do.stream.noEnd || a.Do.stream.noEnd
+		do.stream.noChildren = do.stream.noChildren || a.Do.stream.noChildren
 	}
 	return do
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -85,7 +86,10 @@ func (s *Server) getRecords(q *request, in *getRecordsInput) (*getRecordsOutput,
 		return nil, throttled(st, sh)
 	}
 	st.trim(sh, q.now)
-	out, size := st.page(sh, it.counter, int(limit), q)
+	out, size := &getRecordsOutput{behind: 1}, 0
+	if !q.do.emptyPage {
+		out, size = st.page(sh, it.counter, int(limit), maxPageBytes, q.now)
+	}
 	sh.reads.charge(q.now, size)
 	out.server = s
 	q.Records = out.count
@@ -96,19 +100,16 @@ func (s *Server) getRecords(q *request, in *getRecordsInput) (*getRecordsOutput,
 	return out, nil
 }
 
-func (st *stream) page(sh *shard, from uint64, limit int, q *request) (*getRecordsOutput, int) {
+// page is what a shard has from a place on, and how many bytes that is.
+func (st *stream) page(sh *shard, from uint64, limit, maxBytes int, now time.Time) (*getRecordsOutput, int) {
 	from = max(from, sh.records.oldest)
 	out := &getRecordsOutput{}
 	size := 0
-	if q.do.emptyPage {
-		out.behind = 1
-	} else {
-		out.runs, out.count, size = sh.records.read(from, limit, maxPageBytes)
-	}
+	out.runs, out.count, size = sh.records.read(from, limit, maxBytes)
 	next := from + uint64(out.count)
 	if runs, n, _ := sh.records.read(next, 1, 1); n > 0 {
-		out.behind = max(out.behind, q.now.UnixMilli()-runs[0].entries[0].arrived)
-	} else if !sh.closed.IsZero() && !q.do.emptyPage {
+		out.behind = max(out.behind, now.UnixMilli()-runs[0].entries[0].arrived)
+	} else if !sh.closed.IsZero() {
 		out.childShards = []childShard{}
 		for _, c := range st.children(sh) {
 			child := childShard{ShardId: c.id(), HashKeyRange: c.keys()}
@@ -170,7 +171,19 @@ func (out *getRecordsOutput) writeJSON(w http.ResponseWriter) error {
 		buf = new([]byte)
 	}
 	defer out.server.pages.Put(buf)
-	b := append((*buf)[:0], `{"Records":[`...)
+	b, err := out.appendJSON((*buf)[:0], "NextShardIterator", out.next)
+	if err != nil {
+		return err
+	}
+	*buf = b
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	_, err = w.Write(b)
+	return err
+}
+
+// appendJSON writes a page; next is the member that says where reading goes on.
+func (out *getRecordsOutput) appendJSON(b []byte, member, next string) ([]byte, error) {
+	b = append(b, `{"Records":[`...)
 	for _, r := range out.runs {
 		b = r.appendJSON(b)
 	}
@@ -178,21 +191,17 @@ func (out *getRecordsOutput) writeJSON(w http.ResponseWriter) error {
 		b = b[:len(b)-1] // the comma after the last record
 	}
 	b = strconv.AppendInt(append(b, `],"MillisBehindLatest":`...), out.behind, 10)
-	if out.next != "" {
-		b = append(append(append(b, `,"NextShardIterator":"`...), out.next...), '"')
+	if next != "" {
+		b = append(append(append(append(append(b, `,"`...), member...), `":"`...), next...), '"')
 	}
 	if out.childShards != nil {
 		children, err := json.Marshal(out.childShards)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		b = append(append(b, `,"ChildShards":`...), children...)
 	}
-	b = append(b, '}')
-	*buf = b
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	_, err := w.Write(b)
-	return err
+	return append(b, '}'), nil
 }
 
 // appendJSON writes the run's records, each with a comma behind it.

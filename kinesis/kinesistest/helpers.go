@@ -35,7 +35,7 @@ func (s *Server) CreateStream(name string, shards int) error {
 	return nil
 }
 
-// DeleteStream removes a stream with its records.
+// DeleteStream removes a stream with its records and consumers.
 func (s *Server) DeleteStream(name string) error {
 	q := &request{now: s.now()}
 	st, err := s.ready(name)
@@ -43,7 +43,8 @@ func (s *Server) DeleteStream(name string) error {
 		return fmt.Errorf("delete stream %s: %w", name, err)
 	}
 	st.mu.Unlock()
-	if _, err := s.deleteStream(q, &deleteStreamInput{streamRef: streamRef{StreamName: &name}}); err != nil {
+	enforce := true
+	if _, err := s.deleteStream(q, &deleteStreamInput{streamRef{StreamName: &name}, &enforce}); err != nil {
 		return fmt.Errorf("delete stream %s: %w", name, err)
 	}
 	s.lookup(name, q.now.Add(s.opts.StreamTransition))
@@ -124,6 +125,39 @@ func (s *Server) Merge(stream, shard, adjacentShard string) (child string, err e
 		return "", fmt.Errorf("merge %s: %s is not adjacent", shard, adjacentShard)
 	}
 	return st.merge(a, b, s.now()).id(), nil
+}
+
+// Consumers are the ARNs of a stream's consumers that are not being deleted, by name.
+func (s *Server) Consumers(stream string) ([]string, error) {
+	st, err := s.ready(stream)
+	if err != nil {
+		return nil, fmt.Errorf("list consumers: %w", err)
+	}
+	defer st.mu.Unlock()
+	var arns []string
+	for _, c := range st.consumers {
+		if c.status != statusDeleting {
+			arns = append(arns, c.arn)
+		}
+	}
+	return arns, nil
+}
+
+// Subscriptions is how many event streams of a stream's shards are open.
+func (s *Server) Subscriptions(stream string) (n int, err error) {
+	st, err := s.ready(stream)
+	if err != nil {
+		return 0, fmt.Errorf("count subscriptions: %w", err)
+	}
+	defer st.mu.Unlock()
+	for _, c := range st.consumers {
+		for _, of := range c.shards {
+			if of.current != nil {
+				n++
+			}
+		}
+	}
+	return n, nil
 }
 
 // Shards are the ids of the shards that ListShards would list.

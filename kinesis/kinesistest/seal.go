@@ -15,9 +15,10 @@ import (
 type sealer struct{ key [32]byte }
 
 const (
-	kindIterator = 'i'
-	kindShards   = 's'
-	kindStreams  = 'l'
+	kindIterator  = 'i'
+	kindShards    = 's'
+	kindStreams   = 'l'
+	kindConsumers = 'c'
 )
 
 func (s *sealer) mac(kind byte, payload []byte) []byte {

@@ -29,21 +29,31 @@ type Options struct {
 	// second. Limits of a single request stay.
 	NoLimits bool
 
-	// StreamTransition is how long a stream stays CREATING, UPDATING or DELETING
+	// StreamTransition is how long a stream stays CREATING, UPDATING or DELETING,
+	// and a consumer CREATING or DELETING,
 	// by the service's clock. Default 0: changes are done when the call returns.
 	StreamTransition time.Duration
 
 	// ShardLimit is how many open shards the account may have. Default 20000.
 	ShardLimit int
 
-	// TLS serves HTTPS with a certificate made at start; see Server.CertPool.
+	// ConsumerLimit is how many consumers a stream may have. Default 20, the
+	// service's but for On-demand Advantage.
+	ConsumerLimit int
+
+	// SubscriptionLife is how long SubscribeToShard answers, by the service's clock.
+	// Default 5 minutes, the service's.
+	SubscriptionLife time.Duration
+
+	// TLS serves HTTPS, over HTTP/2 to clients that speak it, with a certificate made at start; see Server.CertPool.
 	TLS bool
 }
 
 // Server is one region of one account. Its methods may be called from any goroutine.
 type Server struct {
-	opts Options
-	seal sealer
+	opts     Options
+	ownClock bool // Options.Now was given
+	seal     sealer
 
 	mu      sync.Mutex // held before a stream's
 	streams map[string]*stream
@@ -75,14 +85,21 @@ func New(opts Options) *Server {
 	if opts.AccountID == "" {
 		opts.AccountID = "000000000000"
 	}
-	if opts.Now == nil {
+	ownClock := opts.Now != nil
+	if !ownClock {
 		opts.Now = time.Now
 	}
 	if opts.ShardLimit == 0 {
 		opts.ShardLimit = 20000
 	}
+	if opts.ConsumerLimit == 0 {
+		opts.ConsumerLimit = 20
+	}
+	if opts.SubscriptionLife == 0 {
+		opts.SubscriptionLife = 5 * time.Minute
+	}
 	s := &Server{
-		opts:    opts,
+		opts: opts, ownClock: ownClock,
 		streams: map[string]*stream{},
 		past:    map[string]past{},
 		closing: make(chan struct{}),
@@ -100,20 +117,21 @@ func Start(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kinesis test server: %w", err)
 	}
-	scheme := "http"
+	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 30 * time.Second}
+	scheme, serve := "http", s.http.Serve
 	if opts.TLS {
 		cert, pool, err := selfSigned(ln.Addr())
 		if err != nil {
 			ln.Close()
 			return nil, fmt.Errorf("kinesis test server: %w", err)
 		}
-		ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"http/1.1"}})
+		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}}
+		serve = func(ln net.Listener) error { return s.http.ServeTLS(ln, "", "") }
 		scheme, s.pool, s.leaf = "https", pool, cert.Leaf
 	}
 	s.url = scheme + "://" + ln.Addr().String()
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: 30 * time.Second}
 	s.served = make(chan error, 1)
-	go func() { s.served <- s.http.Serve(ln) }()
+	go func() { s.served <- serve(ln) }()
 	return s, nil
 }
 

@@ -39,6 +39,10 @@ type stream struct {
 
 	shards []*shard // by index; expired ones stay, so ids are never used again
 	open   []*shard // by hash key
+
+	consumers []*consumer      // by name
+	stamps    map[string]int64 // by consumer name, the second of the latest that had it
+	watch     chan struct{}    // closed by wake; nil: nobody watches
 }
 
 type shard struct {
@@ -179,10 +183,12 @@ func (s *Server) findActive(r streamRef, now time.Time) (*stream, error) {
 func (s *Server) change(st *stream, status string, now time.Time, finish func(at time.Time)) {
 	st.status, st.until, st.finish = status, now.Add(s.opts.StreamTransition), finish
 	st.settle(now)
+	st.wake()
 }
 
 // settle ends a transition whose time has come, as of the instant at which it ended.
 func (st *stream) settle(now time.Time) {
+	st.settleConsumers(now)
 	if st.finish == nil || now.Before(st.until) {
 		return
 	}
@@ -218,6 +224,7 @@ func (st *stream) addShard(low, high hashKey, at time.Time, parents ...*shard) *
 }
 
 func (st *stream) closeShard(sh *shard, at time.Time) {
+	st.wake()
 	sh.closed = at
 	sh.end = makeSequence(sh.created, sh.index, lastCounter, at.Unix())
 	for i, o := range st.open {
@@ -292,7 +299,16 @@ func (st *stream) put(sh *shard, key string, data []byte, now time.Time) sequenc
 	arrived := max(now.UnixMilli(), sh.records.arrived)
 	q := makeSequence(sh.created, sh.index, sh.records.next, arrived/1000)
 	sh.records.append(q, arrived, key, data)
+	st.wake()
 	return q
+}
+
+// wake tells those who wait for something to happen to the stream.
+func (st *stream) wake() {
+	if st.watch != nil {
+		close(st.watch)
+		st.watch = nil
+	}
 }
 
 // children are the shards that were made from one.

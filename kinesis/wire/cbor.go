@@ -85,7 +85,7 @@ func (p *Page) decodeCBOR() error {
 		switch string(key) {
 		case "Records":
 			return s.array(func() error { return p.cborRecord(s) })
-		case "NextShardIterator":
+		case "NextShardIterator", "ContinuationSequenceNumber":
 			text, err := s.text()
 			p.Next = view(text)
 			return err

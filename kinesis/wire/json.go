@@ -16,7 +16,8 @@ import (
 //	{"Records":[{"SequenceNumber","ApproximateArrivalTimestamp","Data","PartitionKey"}],
 //	 "NextShardIterator","MillisBehindLatest","ChildShards":[...]}
 //
-// in any order, skipping what it does not know. Escapes and base64 are decoded in
+// or an event, where ContinuationSequenceNumber stands for the iterator, in any order,
+// skipping what it does not know. Escapes and base64 are decoded in
 // place: what comes out is never longer than what went in.
 // Source: the AWS JSON 1.1 protocol; timestamps are epoch seconds with a fraction.
 func (p *Page) decodeJSON() error {
@@ -25,7 +26,7 @@ func (p *Page) decodeJSON() error {
 		switch string(key) {
 		case "Records":
 			return s.array(func() error { return p.jsonRecord(s) })
-		case "NextShardIterator":
+		case "NextShardIterator", "ContinuationSequenceNumber":
 			text, err := s.optional()
 			p.Next = view(text)
 			return err

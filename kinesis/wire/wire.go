@@ -1,4 +1,4 @@
-// Package wire decodes what GetRecords answers, behind the SDK's signing,
+// Package wire decodes what GetRecords and SubscribeToShard answer, behind the SDK's signing,
 // endpoints, credentials and typed errors. It speaks both formats that the service
 // does: CBOR, whose data comes as bytes, and JSON, whose base64 is decoded in place.
 // Records are views into the answer's buffer.
@@ -32,13 +32,13 @@ const (
 // 10,000 records' worth of everything else.
 const maxAnswer = 64 << 20
 
-// Page is one answer. Everything in it lives in one buffer, which is the page's,
+// Page is one answer of GetRecords, or one event of SubscribeToShard. Everything in it lives in one buffer, which is the page's,
 // until Release.
 type Page struct {
 	Records     []kinetl.Record // as they are in the stream: not unpacked
 	Bytes       int64           // of data and partition keys
 	Lag         time.Duration   // MillisBehindLatest
-	Next        string          // NextShardIterator; empty: the shard ends here
+	Next        string          // NextShardIterator, or an event's ContinuationSequenceNumber; empty: the shard ends here
 	ChildShards int             // how many are named
 
 	buffer []byte
@@ -60,13 +60,13 @@ func GetRecords(ctx context.Context, client *kinesis.Client, in *kinesis.GetReco
 
 // DecodeError: an answer is not what the service documents.
 type DecodeError struct {
-	Format string // "CBOR" or "JSON"
+	Format string // "CBOR", "JSON", or "a frame" of an event stream
 	Offset int    // in the body
 	What   string
 }
 
 func (e *DecodeError) Error() string {
-	return fmt.Sprintf("GetRecords answered %s that can't be read at byte %d: %s", e.Format, e.Offset, e.What)
+	return fmt.Sprintf("the answer is %s that can't be read at byte %d: %s", e.Format, e.Offset, e.What)
 }
 
 // protocol is the client's own protocol but for the answer of GetRecords, and with

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -76,10 +77,11 @@ func schema() string {
 // file of its own for as long as its process lives, so a free lock tells at once,
 // without waiting for the failover time, that its leases are nobody's (R25).
 type Store struct {
-	db      *sql.DB
-	workers string // folder of the workers' lock files
-	lock    *flock.Flock
-	me      string
+	db       *sql.DB
+	prepared sync.Map // statement -> *sql.Stmt; closed with db
+	workers  string   // folder of the workers' lock files
+	lock     *flock.Flock
+	me       string
 }
 
 // Open opens the file for a worker, creating it and its folder when absent, and
@@ -271,7 +273,11 @@ func (s *Store) Delete(ctx context.Context, l lease.Lease) error {
 }
 
 func (s *Store) write(ctx context.Context, what, statement string, args ...any) error {
-	result, err := s.db.ExecContext(ctx, statement, args...)
+	prepared, err := s.prepare(ctx, statement)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	result, err := prepared.ExecContext(ctx, args...)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -279,6 +285,23 @@ func (s *Store) write(ctx context.Context, what, statement string, args ...any) 
 		return fmt.Errorf("%s: %w", what, errors.Join(lease.ErrLost, err))
 	}
 	return nil
+}
+
+// prepare parses each of the few statements once: that is half of what a renewal of
+// one lease costs, and thousands of leases are renewed every few seconds.
+func (s *Store) prepare(ctx context.Context, statement string) (*sql.Stmt, error) {
+	if p, ok := s.prepared.Load(statement); ok {
+		return p.(*sql.Stmt), nil
+	}
+	p, err := s.db.PrepareContext(ctx, statement)
+	if err != nil {
+		return nil, err
+	}
+	if earlier, ok := s.prepared.LoadOrStore(statement, p); ok {
+		_ = p.Close() // another goroutine was faster
+		return earlier.(*sql.Stmt), nil
+	}
+	return p, nil
 }
 
 // values are those of all columns but the last.
