@@ -12,7 +12,7 @@ type Destination interface {
 	// Prepare makes the table exist with at least the columns of want, widening
 	// classes by Schema.Join under the given policy, and returns the schema in
 	// force. A column that can't be widened comes back as it is, with Cap set and, if
-	// kinetl made it, Why.
+	// kinetl made it, Why; one that can't be added, with Cap, Why and class Unset.
 	// It is serialized across processes, reads the catalogue before and after
 	// (R12), and commits before it returns.
 	Prepare(ctx context.Context, table string, want Schema, changes TypeChanges) (Schema, error)

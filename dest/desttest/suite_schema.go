@@ -250,7 +250,7 @@ func names(s *suite) {
 		"select", "table", "order", "group", "user", "start", "trigger", "dual", "rowid", "default", "values", "primary",
 		"with space", " leading", `quo"te`, `"`, `""`, "it's", "back`tick", "dot.ted", "semi;colon", "per%cent", "que?stion", "dollar$1",
 		"caf\u00e9", "CAF\u00c9", "\u65e5\u672c\u8a9e", "\U0001F600", "back\\slash", "new\nline", "tab\t", "-- comment", "/* comment */",
-		"0digit", "c0", "c1", "place", "appended_rows", "_kinetl_batch", "MiXed", strings.Repeat("x", long-1) + "y", strings.Repeat("x", long-1) + "z",
+		"ctid", "xmin", "tableoid", "oid", "0digit", "c0", "c1", "place", "appended_rows", "_kinetl_batch", "MiXed", strings.Repeat("x", long-1) + "y", strings.Repeat("x", long-1) + "z",
 	}
 	var schema kinetl.Schema
 	row := cells{}

@@ -46,10 +46,10 @@ type layer struct {
 var testOnly = map[string][]string{
 	"dest/desttest":                 {"internal/sim/..."},
 	"lease/leasetest":               {"internal/sim/..."},
-	"lease/dynamolease/dynamotest":  {},
+	"lease/dynamolease/dynamotest":  {"cmd/..."},
 	"kinesis/kinesistest":           {"cmd/...", "bench/...", "examples/...", "internal/sim/..."},
 	"kinesis/kinesistest/npmserver": {"dest/postgres/postgrestest"},
-	"dest/postgres/postgrestest":    {"bench/..."},
+	"dest/postgres/postgrestest":    {"bench/...", "cmd/..."},
 	"internal/sim":                  {"internal/sim/..."},
 }
 
