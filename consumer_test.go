@@ -42,7 +42,8 @@ func holding(t *testing.T, s *script, store lease.Store, worker string, fn func(
 	return events, func() error { cancel(); return <-done }
 }
 
-// R21: a lease is renewed every third of the failover time.
+// R21: a lease is renewed every third of the failover time, the first time sooner:
+// leases that were taken together are not renewed together.
 func TestRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1)
@@ -58,7 +59,7 @@ func TestRenewals(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(at); n != 1+17+1 { // the take, a minute of renewals, the release
+		if n := len(at); n < 1+17+1 || n > 1+18+1 { // the take, a minute of renewals, the release
 			t.Errorf("%d writes in a minute", n)
 		}
 		for i := 1; i < len(at)-1; i++ {
@@ -525,7 +526,7 @@ func TestLeasesOfADeletedStream(t *testing.T) {
 		for i := range 40 {
 			id := shardOf("orders", i)
 			id.Created--
-			if err := r.leases.Create(t.Context(), lease.Lease{Key: kinetl.LeaseKey(id), Checkpoint: lease.TrimHorizon}); err != nil {
+			if err := r.leases.Create(t.Context(), lease.Lease{Key: kinetl.LeaseKey(id), Checkpoint: lease.TrimHorizon, Created: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -585,7 +586,7 @@ func TestReopeningAParentIsRepeated(t *testing.T) {
 		r.put(1, 9)
 		left, _ := r.split(0)
 		r.put(left, 3)
-		parent := lease.Lease{Key: kinetl.LeaseKey(shardOf("orders", 0)), Checkpoint: lease.ShardEnd, Sink: lease.Sink{ID: "memory", Table: "orders"}}
+		parent := lease.Lease{Key: kinetl.LeaseKey(shardOf("orders", 0)), Checkpoint: lease.ShardEnd, Sink: lease.Sink{ID: "memory", Table: "orders", Position: string(kinetl.End)}}
 		if err := r.leases.Create(t.Context(), parent); err != nil {
 			t.Fatal(err)
 		}

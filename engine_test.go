@@ -355,7 +355,7 @@ func span(from, to int) []int {
 var errInjected = errors.New("injected fault")
 
 // flaky is one worker's connection to the lease table. Its hook decides the fate of
-// each call: "list", "get", "create" or "update". One call at a time is decided.
+// each call: "list", "get", "create", "update" or "signal". One call at a time is decided.
 type flaky struct {
 	lease.Store
 	mu   sync.Mutex
@@ -413,6 +413,10 @@ func (f *flaky) Create(ctx context.Context, l lease.Lease) error {
 func (f *flaky) Update(ctx context.Context, old, next lease.Lease) (got lease.Lease, err error) {
 	err = f.call(ctx, "update", next, func() (err error) { got, err = f.Store.Update(ctx, old, next); return err })
 	return got, err
+}
+
+func (f *flaky) Signal(ctx context.Context, key, signal string) error {
+	return f.call(ctx, "signal", lease.Lease{Key: key, Signal: signal}, func() error { return f.Store.Signal(ctx, key, signal) })
 }
 
 // wait is a call that hangs, until its context ends or d has passed.

@@ -18,6 +18,7 @@ const (
 	EventRetrying      EventKind = "retrying"       // a call failed and is repeated: Err
 	EventSchema        EventKind = "schema_changed" // the table's columns changed: Reason
 	EventEnded         EventKind = "shard_ended"    // a closed shard is finished, durably
+	EventNote          EventKind = "note"           // something that a person should know and need not act on: Reason
 	EventIncident      EventKind = "incident"       // a person is needed: Incident, which says whether the shard is halted
 )
 

@@ -20,6 +20,10 @@ const (
 	IncidentOtherSink    IncidentKind = "other_sink"    // the lease was written for another destination (R15)
 	IncidentNoWatermark  IncidentKind = "no_watermark"  // the lease says that this destination held the shard, which it does not (R15)
 	IncidentUndecodable  IncidentKind = "undecodable"   // a record can't be decoded and the pipeline says to stop at such
+	IncidentCheckpoint   IncidentKind = "checkpoint"    // what another system wrote on the lease can't be of the shard (R18)
+	IncidentOtherStream  IncidentKind = "other_stream"  // the leases are of another stream, or of this one before it was created anew (R1)
+	IncidentGone         IncidentKind = "gone"          // the stream was deleted, or deleted and created anew, while it was read (R26)
+	IncidentUnreadable   IncidentKind = "unreadable"    // the lease, or the incident on it, can't be read
 	IncidentColumnCapped IncidentKind = "column_capped" // values do not fit a column that is not widened (R28); does not halt
 )
 
@@ -43,6 +47,12 @@ func NewIncident(kind IncidentKind, shard ShardID, p Position, detail string, at
 		ID: incidentID(shard.Stream, shard.Shard, string(kind), string(p)), Kind: kind, Halts: true, Shard: shard.String(),
 		Position: p.String(), Detail: detail, At: at.UTC(),
 	}
+}
+
+// newGone builds the incident of a stream that went away while it was read.
+func newGone(shard ShardID, p Position) Incident {
+	detail := fmt.Sprintf("%s: the stream was deleted, or deleted and created anew, and what the shard held after %s was not read; if the stream is there, account, region or name are others than before: correct them, or accept the loss, which deletes the lease", shard, p)
+	return NewIncident(IncidentGone, shard, p, detail, time.Now())
 }
 
 // newColumnCapped builds the notice that values do not fit a column. Its id is a hash
@@ -72,12 +82,18 @@ const maxNotices = 20
 // OpenIncidents reads the incidents on a lease, the one that halts first. What can't
 // be read is an incident that halts: another version of kinetl wrote it for a reason.
 func OpenIncidents(l lease.Lease) []Incident {
+	if l.Unreadable != "" {
+		return []Incident{{
+			ID: incidentID(l.Key, l.Unreadable), Kind: IncidentUnreadable, Halts: true, Shard: l.Key,
+			Detail: fmt.Sprintf("lease %s can't be read, %s: put it right, or delete it if the shard is to be read from its start", l.Key, l.Unreadable),
+		}}
+	}
 	if l.Incident == "" {
 		return nil
 	}
 	var list []Incident
 	if err := json.Unmarshal([]byte(l.Incident), &list); err != nil || len(list) == 0 {
-		return []Incident{{ID: incidentID(l.Key, l.Incident), Kind: "unreadable", Halts: true, Shard: l.Key, Detail: "the incident on the lease can't be read: use the version of kinetl that wrote it"}}
+		return []Incident{{ID: incidentID(l.Key, l.Incident), Kind: IncidentUnreadable, Halts: true, Shard: l.Key, Detail: "the incident on the lease can't be read: use the version of kinetl that wrote it"}}
 	}
 	slices.SortStableFunc(list, func(a, b Incident) int {
 		switch {
@@ -114,13 +130,15 @@ func removeIncident(l *lease.Lease, id string) {
 	setIncidents(l, slices.DeleteFunc(OpenIncidents(*l), func(inc Incident) bool { return inc.ID == id }))
 }
 
+var lookedAtAnew = []IncidentKind{IncidentOtherSink, IncidentNoWatermark, IncidentCheckpoint, IncidentGone}
+
 // lookAgain takes off a lease the incidents whose condition its next holder finds out
 // by itself, and opens them again if it still holds: that a person has put it right,
 // by pointing the pipeline at the right file say, is written on no lease.
 func lookAgain(l *lease.Lease) {
 	list := OpenIncidents(*l)
 	left := slices.DeleteFunc(slices.Clone(list), func(inc Incident) bool {
-		return inc.Kind == IncidentOtherSink || inc.Kind == IncidentNoWatermark
+		return slices.Contains(lookedAtAnew, inc.Kind)
 	})
 	if len(left) < len(list) {
 		setIncidents(l, left)

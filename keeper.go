@@ -3,6 +3,7 @@ package kinetl
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,19 +19,41 @@ type Shard struct {
 	// its function finds out whether it was finished in time (R26).
 	Unlisted bool
 	keeper   *keeper
+	run      *run
 }
 
 // Lease is the row as this worker would write it next.
 func (s *Shard) Lease() lease.Lease { return s.keeper.lease() }
 
-// Checkpoint notes that everything through p is durable in a table. It does no
-// I/O: the note rides on the next renewal (R21).
+// Checkpoint notes that everything through p is durable. It does no I/O: the note
+// rides on the next renewal (R21). The end of a shard is noted with Finish. The zero
+// Sink is for programs that keep no watermark.
 func (s *Shard) Checkpoint(p Position, sink lease.Sink) {
+	s.keeper.edit(func(l *lease.Lease) { checkpoint(l, p, sink) })
+}
+
+func checkpoint(l *lease.Lease, p Position, sink lease.Sink) {
+	l.Checkpoint, l.Sub = checkpointOf(p, *l)
+	l.Sink, l.OwnerSwitches = sink, 0
+	l.Accepted = "" // the part that went on after the gap has recorded it
+}
+
+// Finish writes at once that the shard was read to its end and that all of it is
+// durable (R8): its children may then be read, by whichever worker. Where KCL's
+// workers share the leases, it first makes those of the children. After an error the
+// shard is not finished; Finish may be called again.
+func (s *Shard) Finish(ctx context.Context, sink lease.Sink) error {
+	children, err := s.successors(ctx)
+	if err != nil {
+		return err
+	}
 	s.keeper.edit(func(l *lease.Lease) {
-		l.Checkpoint, l.Sub = checkpointOf(p, *l)
-		l.Sink, l.OwnerSwitches = sink, 0
-		l.Accepted = "" // the part that went on after the gap has recorded it
+		if len(children) > 0 {
+			l.Children = children
+		}
+		checkpoint(l, End, sink)
 	})
+	return s.Flush(ctx)
 }
 
 // CaughtUp notes that everything that the shard held at instant t is durable. It
@@ -55,7 +78,8 @@ func (s *Shard) Pause() {
 	s.keeper.paused = true
 }
 
-// Flush writes the notes now. Only an end, a stop, and tables without watermarks need it.
+// Flush writes the notes now. Only programs that can't wait for the next renewal, a
+// third of the failover time away, need it.
 func (s *Shard) Flush(ctx context.Context) error { return s.keeper.flush(ctx) }
 
 // Halt records an incident on the lease. The caller then waits for its context to
@@ -170,7 +194,9 @@ func (k *keeper) flush(ctx context.Context) error {
 func (k *keeper) run(ctx context.Context, finished <-chan error) error {
 	// Writing goes on while the program drains, after ctx has ended.
 	ctx = context.WithoutCancel(ctx)
-	renew := time.NewTimer(k.renewal(nil))
+	// Leases that were taken together are not renewed together: thousands at once are
+	// more than a partition of DynamoDB takes in a second.
+	renew := time.NewTimer(jitter(max(k.renewal(nil), 1)))
 	defer renew.Stop()
 	for {
 		select {
@@ -272,5 +298,5 @@ func edited(row, old, next lease.Lease) bool {
 // sameWrite reports whether a row holds what next asked for.
 func sameWrite(row, next lease.Lease) bool {
 	return row.Checkpoint == next.Checkpoint && row.Sub == next.Sub && row.Incident == next.Incident &&
-		row.Accepted == next.Accepted && row.Sink == next.Sink && row.Owner == next.Owner
+		row.Accepted == next.Accepted && row.Sink == next.Sink && row.Owner == next.Owner && slices.Equal(row.Children, next.Children)
 }

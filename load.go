@@ -21,15 +21,11 @@ func (p *pipeline) load(ctx context.Context, shard *Shard) error {
 		}
 	}()
 	for _, inc := range OpenIncidents(shard.Lease()) {
-		// Told anew by each holder: who watches only this worker must see it too.
 		p.tell(inc.ID, shard.Info.ID)
 		p.observe.emit(Event{Kind: EventIncident, Shard: shard.Info.ID, Incident: &inc})
 	}
-	if isHalted(shard.Lease()) {
-		<-ctx.Done()
-		return nil
-	}
 	marks := map[Position]RejectedRow{}
+	var missed time.Time // since when the stream is gone
 	for attempt := 0; ; attempt++ {
 		s := p.newSession(shard, marks)
 		err := s.run(ctx)
@@ -46,12 +42,17 @@ func (p *pipeline) load(ctx context.Context, shard *Shard) error {
 		case errors.As(err, &fatal):
 			return fatal.cause
 		case errors.As(err, &gone):
-			// The next listing does not have the shard, so it is not taken again.
-			p.observe.emit(Event{Kind: EventReopened, Shard: shard.Info.ID, Table: s.table.name, Err: err})
-			pause(ctx, backoff(8)) // a listing that still has it would make this spin
-			return nil
+			// One answer may be wrong, and it is for a person to say that what was not
+			// read is not missed. An end it never is (R5).
+			if missed.IsZero() || s.progressed {
+				missed = time.Now()
+			}
+			if time.Since(missed) >= goneFor {
+				return halt(ctx, p.observe, shard, newGone(shard.Info.ID, s.reached()))
+			}
+			attempt = 8
 		case errors.As(err, &incident):
-			return p.halt(ctx, shard, incident.incident)
+			return halt(ctx, p.observe, shard, incident.incident)
 		case errors.As(err, &rejected):
 			for _, r := range rejected.Rows {
 				marks[r.Position] = r
@@ -64,15 +65,19 @@ func (p *pipeline) load(ctx context.Context, shard *Shard) error {
 	}
 }
 
+// goneFor is how long a stream must be missing until that is an incident: a source
+// looks its streams up once a minute.
+const goneFor = 2 * time.Minute
+
 // halt records an incident and holds the shard still until somebody resolves it.
-func (p *pipeline) halt(ctx context.Context, shard *Shard, inc Incident) error {
-	p.observe.emit(Event{Kind: EventIncident, Shard: shard.Info.ID, Incident: &inc})
+func halt(ctx context.Context, observe observer, shard *Shard, inc Incident) error {
+	observe.emit(Event{Kind: EventIncident, Shard: shard.Info.ID, Incident: &inc})
 	for attempt := 0; ; attempt++ {
 		err := shard.Halt(ctx, inc)
 		if err == nil || ctx.Err() != nil {
 			break
 		}
-		p.observe.emit(Event{Kind: EventRetrying, Shard: shard.Info.ID, Reason: "recording an incident", Err: err})
+		observe.emit(Event{Kind: EventRetrying, Shard: shard.Info.ID, Reason: "recording an incident", Err: err})
 		if !pause(ctx, backoff(attempt)) {
 			break
 		}
@@ -188,13 +193,15 @@ func (s *session) open(ctx context.Context) (Resume, error) {
 		return Resume{}, s.incident(IncidentNoWatermark, startOf(l), fmt.Sprintf("%s: its watermark in table %s can't be read (%v): restore it, or start with another application name", s.id, s.table.name, err))
 	}
 	s.table.setSink(got.Sink)
+	if through, err = s.follow(ctx, l, through); err != nil {
+		return Resume{}, err
+	}
 	s.sealed, s.part.through = through, through
 	if through == End {
-		s.shard.Checkpoint(End, s.table.sink(End))
-		return Resume{After: End}, s.shard.Flush(ctx)
+		return Resume{After: End}, s.shard.Finish(ctx, s.table.sink(End))
 	}
-	// Only for the position that the person saw: the table may have moved since.
-	s.accepted = l.Accepted != "" && l.Accepted == through.String()
+	from, ok := accepted(l.Accepted, through)
+	s.accepted = ok
 	if s.shard.Unlisted && !s.accepted {
 		return Resume{}, s.incident(IncidentExpired, through, fmt.Sprintf("%s: the shard has left its stream, what it held after %s expired unread: decide whether to go on without it", s.id, through))
 	}
@@ -203,7 +210,36 @@ func (s *session) open(ctx context.Context) (Resume, error) {
 		l.CaughtUp = time.Time{}
 		s.shard.keeper.edit(func(l *lease.Lease) { l.CaughtUp = time.Time{} })
 	}
-	return Resume{After: through, CaughtUp: l.CaughtUp, Listed: l.Created, Accepted: s.accepted}, nil
+	resume := Resume{After: through, CaughtUp: l.CaughtUp, Listed: l.Created, Accepted: s.accepted}
+	if s.accepted && from != Oldest {
+		resume.After = from
+	}
+	return resume, nil
+}
+
+// follow moves the watermark to where another system, a worker of KCL's in the same
+// fleet, has checkpointed beyond it (R15): what lies between went where that one sends
+// it. Behind, the watermark decides.
+func (s *session) follow(ctx context.Context, l lease.Lease, through Position) (Position, error) {
+	to := startOf(l)
+	if !elsewhere(l) || to <= through {
+		return through, nil
+	}
+	const reason = "read by another system, which moved the checkpoint of the lease"
+	if err := s.p.Destination.Move(ctx, s.table.name, []Move{{s.id, through, to}}, reason); err != nil {
+		return "", fmt.Errorf("follow the checkpoint of another system: %w", err)
+	}
+	s.shard.Checkpoint(to, s.table.sink(to))
+	s.p.observe.emit(Event{Kind: EventNote, Shard: s.id, Table: s.table.name, Position: to, Reason: fmt.Sprintf("%s: records after %s and through %s were %s", s.id, through, to, reason)})
+	return to, nil
+}
+
+// reached is the position through which the session read, or from which it was to begin.
+func (s *session) reached() Position {
+	if s.sealed == "" {
+		return startOf(s.shard.Lease())
+	}
+	return s.sealed
 }
 
 func (s *session) incident(kind IncidentKind, p Position, detail string) error {
@@ -264,6 +300,9 @@ func (s *session) take(page page) (end bool, err error) {
 			break
 		}
 		if s.accepted {
+			if rec.Position() <= s.sealed {
+				continue // from before the gap, after all
+			}
 			s.goOn(rec.Position())
 		}
 		if err := s.decode(rec); err != nil {
@@ -363,7 +402,7 @@ func (s *session) notice(c Column, p Position) {
 // table the gap is recorded once and with the part, whatever fails in between.
 func (s *session) goOn(at Position) {
 	s.accepted = false
-	s.part.gap = &Gap{To: at, Reason: "expired unread, accepted: what came after the one position and before the other had left the stream"}
+	s.part.gap = &Gap{To: at, Reason: "expired unread or given up, accepted: what came after the one position and before the other was not read"}
 }
 
 func (s *session) full() bool {
@@ -441,8 +480,7 @@ func (s *session) finish(ctx context.Context) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
-	s.shard.Checkpoint(End, s.table.sink(End))
-	return s.shard.Flush(ctx)
+	return s.shard.Finish(ctx, s.table.sink(End))
 }
 
 // drain makes what was read durable when the program stops.
@@ -482,12 +520,20 @@ func (s *session) settle(ctx context.Context) error {
 			if errors.Is(context.Cause(ctx), ErrLeaseLost) {
 				return ErrLeaseLost
 			}
-			stop, late = nil, time.After(s.p.Config.Drain)
+			patience := s.p.Config.Drain
+			if errors.Is(context.Cause(ctx), errHandedOver) {
+				patience = min(patience, handOver)
+			}
+			stop, late = nil, time.After(patience)
 		case <-late:
 			return ctx.Err()
 		}
 	}
 }
+
+// handOver is how long a commit in flight may keep a lease that another worker lacks.
+// It is not lost then, nor stored twice: the other one goes on where the table stands.
+const handOver = time.Second
 
 // discard gives back what an abandoned session still holds.
 func (s *session) discard() {

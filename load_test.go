@@ -301,7 +301,7 @@ func TestShardEndWithAWatermarkBelowEnd(t *testing.T) {
 		copyRows(t, old, parent, kinetl.At("2", 0), 2)
 		l := r.row(0)
 		next := l
-		next.Checkpoint = lease.ShardEnd
+		next.Checkpoint, next.Sink.Position = lease.ShardEnd, string(kinetl.End)
 		if _, err := r.leases.Update(t.Context(), l, next); err != nil {
 			t.Fatal(err)
 		}

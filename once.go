@@ -34,6 +34,11 @@ func (r *run) complete() bool {
 	paused := map[string]bool{}
 	for key, k := range r.held {
 		paused[key] = k.isPaused()
+		l := byKey[key]
+		if _, listed := r.listed[key]; !listed && !l.Ended() && !isHalted(l) && l.CaughtUp.Before(r.goal) {
+			r.mu.Unlock()
+			return false // its stream is gone, which is about to be an incident
+		}
 	}
 	stale := r.relist
 	r.mu.Unlock()
@@ -45,7 +50,7 @@ func (r *run) complete() bool {
 		blocked[key] = isHalted(l)
 	}
 	for _, s := range r.listing.Shards { // parents are listed before their children
-		key := LeaseKey(s.ID)
+		key := r.key(s.ID)
 		l, ok := byKey[key]
 		halted := ok && isHalted(l)
 		for _, p := range s.Parents {
@@ -54,7 +59,7 @@ func (r *run) complete() bool {
 		// Another worker's shard that stopped at until says so by this instant.
 		blocked[key] = halted || paused[key] || !r.until.IsZero() && l.CaughtUp.Equal(r.until)
 		switch {
-		case ok && l.Ended() && !s.Closed:
+		case ok && l.Ended() && !s.Closed && !isHalted(l):
 			// It ended after the listing, in which its children are missing.
 			r.listSoon()
 			return false

@@ -78,6 +78,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	defer stop()
 	consumer := p.Consumer
 	consumer.until = config.Until
+	consumer.tell = func(s *Shard, inc Incident) { run.tell(inc.ID, s.Info.ID) }
 	return consumer.Run(ctx, run.load)
 }
 

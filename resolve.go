@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kinetl/kinetl/lease"
@@ -35,16 +36,41 @@ func (e *UnresolvableError) Error() string {
 	return fmt.Sprintf("incident %s (%s) can't be resolved like this: %s", e.Incident.ID, e.Incident.Kind, e.What)
 }
 
-// Resolve closes an open incident on every lease that has it (R24). It may be called
-// while workers run: the owner of a lease notices that the row was changed, gives the
-// shard up, and whoever takes it goes by what the row says then.
-//
-// With acceptGap the records that expired after the incident's position are given up:
-// reading goes on at the oldest record there is, and the table records the gap with
-// the first part. An expired position is resolved only so.
-//
-// Errors: *UnknownIncidentError, *UnresolvableError, or one of the store.
+// Resolution is what a person decided about an incident. The zero value gives nothing
+// up: the condition was put right, or may stand.
+type Resolution struct {
+	// From gives up what a shard can't be read of, and says where reading goes on:
+	// Oldest, at the oldest record there is, or Since an instant. The latest record is
+	// the instant of a listing that was made now, by the service's clock. Every
+	// worker then means the same (R24).
+	From Position
+}
+
+// Resolve is ResolveWith a Resolution from Oldest, if acceptGap, or the zero one.
 func Resolve(ctx context.Context, store lease.Store, id string, acceptGap bool) (Resolved, error) {
+	if acceptGap {
+		return ResolveWith(ctx, store, id, Resolution{From: Oldest})
+	}
+	return ResolveWith(ctx, store, id, Resolution{})
+}
+
+// ResolveWith closes an open incident on every lease that has it (R24). It may be
+// called while workers run: the owner of a lease notices that the row was changed, gives
+// the shard up, and whoever takes it goes by what the row says then.
+//
+//   - IncidentExpired needs From. The watermark stays where it is; reading goes on at
+//     From, and the table records the gap with the first part.
+//   - IncidentCheckpoint goes on at the watermark, if kinetl has read the shard before,
+//     and needs From if not.
+//   - IncidentGone and IncidentOtherStream need Oldest, and delete the leases of the
+//     stream that is no more.
+//
+// Others take no notice of From. Errors: *UnknownIncidentError, *UnresolvableError, or
+// one of the store.
+func ResolveWith(ctx context.Context, store lease.Store, id string, r Resolution) (Resolved, error) {
+	if _, err := ParsePosition(string(r.From)); r.From != "" && (err != nil || !r.From.IsStart()) {
+		return Resolved{}, fmt.Errorf("resolve incident %s: reading can go on at the oldest record or at an instant, not at %q", id, r.From.String())
+	}
 	leases, err := store.List(ctx)
 	if err != nil {
 		return Resolved{}, fmt.Errorf("list leases: %w", err)
@@ -55,13 +81,13 @@ func Resolve(ctx context.Context, store lease.Store, id string, acceptGap bool) 
 		if !ok {
 			continue
 		}
-		if what := unresolvable(inc, acceptGap); what != "" {
+		if what := unresolvable(inc, l, r); what != "" {
 			return done, &UnresolvableError{inc, what}
 		}
 		if done.Incident.ID == "" {
 			done.Incident = inc
 		}
-		got, err := resolveOn(ctx, store, l, inc)
+		got, err := resolveOn(ctx, store, l, inc, r)
 		if err != nil {
 			return done, fmt.Errorf("resolve incident %s of shard %s: %w", id, inc.Shard, err)
 		}
@@ -83,12 +109,24 @@ func openIncident(l lease.Lease, id string) (Incident, bool) {
 }
 
 // unresolvable says why an incident can't be resolved, or nothing.
-func unresolvable(inc Incident, acceptGap bool) string {
+func unresolvable(inc Incident, l lease.Lease, r Resolution) string {
 	switch inc.Kind {
 	case IncidentColumnCapped, IncidentUndecodable:
 		return ""
+	case IncidentCheckpoint:
+		if r.From != "" || l.Sink.Position != "" {
+			return ""
+		}
+		return "kinetl has not read the shard yet: say where to begin (oldest, latest or a time), or correct the lease"
+	case IncidentGone, IncidentOtherStream:
+		if r.From == Oldest {
+			return ""
+		}
+		return "correct account, region or name of the stream, which the next run finds out, or accept that the other stream is gone (oldest, --accept-gap): its leases are then deleted"
+	case IncidentUnreadable:
+		return "put the lease right or delete it"
 	case IncidentExpired:
-		if acceptGap {
+		if r.From != "" {
 			return ""
 		}
 		return "what expired unread is lost; to go on without it, accept the gap (--accept-gap)"
@@ -104,14 +142,9 @@ func unresolvable(inc Incident, acceptGap bool) string {
 // wrote first. It renews a few times in a minute.
 const resolveTries = 50
 
-func resolveOn(ctx context.Context, store lease.Store, l lease.Lease, inc Incident) (lease.Lease, error) {
+func resolveOn(ctx context.Context, store lease.Store, l lease.Lease, inc Incident, r Resolution) (lease.Lease, error) {
 	for range resolveTries {
-		next := l
-		removeIncident(&next, inc.ID)
-		if inc.Kind == IncidentExpired {
-			next.Accepted = inc.Position
-		}
-		got, err := store.Update(ctx, l, next)
+		got, err := resolved(ctx, store, l, inc, r)
 		if err == nil {
 			got.OwnerGone = l.OwnerGone
 			return got, nil
@@ -132,4 +165,62 @@ func resolveOn(ctx context.Context, store lease.Store, l lease.Lease, inc Incide
 		}
 	}
 	return lease.Lease{}, lease.ErrLost
+}
+
+// resolved writes one lease as it is with the incident resolved.
+func resolved(ctx context.Context, store lease.Store, l lease.Lease, inc Incident, r Resolution) (lease.Lease, error) {
+	next := l
+	removeIncident(&next, inc.ID)
+	switch inc.Kind {
+	case IncidentGone, IncidentOtherStream:
+		return next, store.Delete(ctx, l)
+	case IncidentExpired:
+		next.Accepted = acceptance(inc.Position, r.From)
+	case IncidentCheckpoint:
+		p := r.From
+		if l.Sink.Position != "" {
+			p = Position(l.Sink.Position)
+		}
+		setStart(&next, p)
+	}
+	return store.Update(ctx, l, next)
+}
+
+// setStart makes a lease say that its shard is to be read from p.
+func setStart(l *lease.Lease, p Position) {
+	at, isInstant := p.Instant()
+	switch {
+	case isInstant:
+		l.Checkpoint, l.Sub, l.Start = lease.AtTimestamp, 0, at
+	case p == Oldest:
+		l.Checkpoint, l.Sub, l.Start = lease.TrimHorizon, 0, time.Time{}
+	default:
+		l.Checkpoint, l.Sub = checkpointOf(p, *l)
+	}
+}
+
+// acceptance is what a lease says of a gap that a person accepted: after which
+// position it lies, as the incident printed it, and where reading goes on if that is
+// not the oldest record.
+func acceptance(after string, from Position) string {
+	if from == Oldest {
+		return after
+	}
+	return after + acceptedFrom + string(from)
+}
+
+const acceptedFrom = " -> "
+
+// accepted reads an acceptance. It is of one position only, the one that the person
+// saw: the table may have moved since.
+func accepted(text string, through Position) (from Position, ok bool) {
+	after, start, given := strings.Cut(text, acceptedFrom)
+	if after == "" || after != through.String() {
+		return "", false
+	}
+	if !given {
+		return Oldest, true
+	}
+	from, err := ParsePosition(start)
+	return from, err == nil && from.IsStart()
 }

@@ -31,6 +31,8 @@ type ShardInfo struct {
 	Closed   bool     // has an ending sequence number
 	FirstSeq string   // starting sequence number
 	LastSeq  string   // ending sequence number, when Closed
+
+	StartingHashKey, EndingHashKey string // decimal, inclusive; empty where the source has none
 }
 
 // Resume says where reading starts: after a position, and at which instant the

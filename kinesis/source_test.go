@@ -81,8 +81,12 @@ func TestManyShards(t *testing.T) {
 		srv := kinesistest.New(kinesistest.Options{NoLimits: true})
 		check(t, srv.CreateStream("s", 2500))
 		s := NewSource(Options{Client: client(srv.Transport()), Streams: []string{"s"}})
-		if got := len(must(s.Shards(t.Context(), time.Time{})).Shards); got != 2500 {
-			t.Errorf("listed %d of 2500 shards", got)
+		shards := must(s.Shards(t.Context(), time.Time{})).Shards
+		if len(shards) != 2500 {
+			t.Fatalf("listed %d of 2500 shards", len(shards))
+		}
+		if first, last := shards[0].StartingHashKey, shards[2499].EndingHashKey; first != "0" || last != "340282366920938463463374607431768211455" {
+			t.Errorf("they cover hash keys %s to %s", first, last)
 		}
 	})
 }

@@ -156,19 +156,33 @@ func forgotten(leases []Lease, shards []Shard) []Lease {
 //
 // KCL learns of children from the worker that finished their parent, deletes a
 // finished row once childShardIds tells it who follows, and takes a parent without a
-// row for finished: a child's row must not come before those of its other parents.
+// row for finished: a child's row must not come before those of its other parents, nor
+// these before those of their own, and so on. Where reading is far behind, none of them
+// may have one yet.
 // A child that has left the listing was there long enough for somebody else to see.
 func Ending(key string, leases []Lease, listing Listing, start Start) (create []Lease, children []string) {
 	id := key[len(Group(key)):]
-	family := map[string]bool{}
+	byKey := make(map[string]Shard, len(listing.Shards))
 	for _, s := range listing.Shards {
-		if s.Group != Group(key) || !slices.Contains(s.Parents, id) {
-			continue
+		byKey[s.Key] = s
+	}
+	family := map[string]bool{}
+	var enter func(s Shard)
+	enter = func(s Shard) {
+		if family[s.Key] {
+			return
 		}
-		children = append(children, s.ID)
 		family[s.Key] = true
 		for _, p := range s.Parents {
-			family[s.Group+p] = true
+			if parent, listed := byKey[s.Group+p]; listed {
+				enter(parent)
+			}
+		}
+	}
+	for _, s := range listing.Shards {
+		if s.Group == Group(key) && slices.Contains(s.Parents, id) {
+			children = append(children, s.ID)
+			enter(s)
 		}
 	}
 	for _, l := range Missing(leases, listing, start) {

@@ -13,6 +13,7 @@ func TestEnding(t *testing.T) {
 	}
 	listing := Listing{At: second(50), Shards: []Shard{
 		shard("0"), shard("1"), shard("2"), shard("3", "0", "1"), shard("4", "2"), shard("5", "2"), shard("6", "3"),
+		shard("c1"), shard("c2", "c1"), shard("c3", "c2"), shard("d"), shard("e", "c3", "d"),
 		{Key: "t:9", Group: "t:", ID: "9", Parents: []string{"0"}},
 	}}
 	for name, tt := range map[string]struct {
@@ -25,6 +26,7 @@ func TestEnding(t *testing.T) {
 		"one child has a row":                 {"s:2", []Lease{{Key: "s:2"}, {Key: "s:5", Parents: []string{"2"}}}, []string{"s:4"}, []string{"4", "5"}},
 		"a merge":                             {"s:0", []Lease{{Key: "s:0"}, {Key: "s:1"}}, []string{"s:3"}, []string{"3"}},
 		"a merge whose other parent has none": {"s:0", []Lease{{Key: "s:0"}}, []string{"s:1", "s:3"}, []string{"3"}},
+		"a merge far ahead of what is read":   {"s:d", []Lease{{Key: "s:d"}, {Key: "s:c1"}}, []string{"s:c2", "s:c3", "s:e"}, []string{"e"}},
 		"all rows are there":                  {"s:0", []Lease{{Key: "s:0"}, {Key: "s:1"}, {Key: "s:3", Parents: []string{"0", "1"}}}, nil, []string{"3"}},
 		"the child was finished":              {"s:0", []Lease{{Key: "s:0"}, {Key: "s:6", Parents: []string{"3"}}}, nil, []string{"3"}},
 		"the children have left the listing":  {"s:6", []Lease{{Key: "s:6"}}, nil, nil},

@@ -33,6 +33,7 @@ var layers = []layer{
 	{match: "httpapi/...", ours: []string{".", "lease"}},
 	{match: "cmd/...", ours: []string{"/..."}},
 	{match: "bench/...", ours: []string{"/..."}},
+	{match: "interop", ours: []string{}},
 	{match: "examples/...", ours: []string{"/..."}},
 }
 

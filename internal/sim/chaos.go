@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -130,14 +131,20 @@ func (l *leases) List(ctx context.Context) ([]lease.Lease, error) {
 	if err := l.gate(ctx); err != nil {
 		return nil, err
 	}
-	return l.store.List(ctx)
+	out, err := l.store.List(ctx)
+	for i := range out {
+		out[i].Foreign = strings.HasPrefix(out[i].Owner, kclPrefix)
+	}
+	return out, err
 }
 
 func (l *leases) Get(ctx context.Context, key string) (lease.Lease, bool, error) {
 	if err := l.gate(ctx); err != nil {
 		return lease.Lease{}, false, err
 	}
-	return l.store.Get(ctx, key)
+	x, found, err := l.store.Get(ctx, key)
+	x.Foreign = strings.HasPrefix(x.Owner, kclPrefix)
+	return x, found, err
 }
 
 func (l *leases) Create(ctx context.Context, x lease.Lease) error {
@@ -156,6 +163,9 @@ func (l *leases) Update(ctx context.Context, old, next lease.Lease) (got lease.L
 }
 
 func (l *leases) Signal(ctx context.Context, key, signal string) error {
+	if l.chaos.chance(0.2) {
+		return nil // another worker's signal has taken its place
+	}
 	return l.write(ctx, func() error { return l.store.Signal(ctx, key, signal) })
 }
 

@@ -35,13 +35,15 @@ type world struct {
 	leases  lease.Memory
 	changes kinetl.TypeChanges
 	halting bool // undecodable records halt their shards
+	mixed   bool // workers of KCL 2 share the leases
 	sent    *sent
 	workers []*worker
 	count   int
 	all     sync.WaitGroup // every goroutine of the world
 
-	mu     sync.Mutex
-	faults []string // what was seen to be wrong while it ran
+	mu        sync.Mutex
+	faults    []string        // what was seen to be wrong while it ran
+	elsewhere map[string]bool // records that KCL's workers read, by id
 }
 
 // observe is where a seed under study can print what happens.
@@ -60,8 +62,9 @@ func run(seed uint64, mutant mutation) []string {
 	w := &world{
 		rng: rng, mutant: mutant, streams: []*stream{newStream("sim", 1+rng.IntN(4))},
 		memory: desttest.NewMemory(desttest.MemoryOptions{}), sent: newSent(),
-		changes: kinetl.TypeChanges(rng.IntN(2)), halting: rng.IntN(5) == 0,
+		changes: kinetl.TypeChanges(rng.IntN(2)), halting: rng.IntN(5) == 0, elsewhere: map[string]bool{},
 	}
+	w.mixed = mutant == none && rng.IntN(4) == 0
 	if rng.IntN(4) == 0 {
 		w.streams = append(w.streams, newStream("sim2", 1+rng.IntN(2)))
 	}
@@ -84,6 +87,8 @@ func (w *world) storm() {
 			w.anyStream().split(w.rng)
 		case n < 81:
 			w.anyStream().merge(w.rng)
+		case n < 83 && w.mixed && w.count < 12:
+			w.startKCL()
 		case n < 88 && w.count < 12:
 			w.start(w.rng.IntN(4) == 0)
 		case n < 92:
