@@ -29,6 +29,11 @@ race: ## Run the tests with the race detector, and memory that is given back mad
 sim: ## Simulate SEEDS random runs (10000 before a release)
 	$(GO) test ./internal/sim -run 'TestSim$$' -timeout 3h -v -seeds=$(SEEDS) | grep -v '^=== '
 
+interop: ## Work together with the real KCL (needs Java and Maven), and rewrite interop/RESULTS.md
+	@for tool in java mvn; do command -v $$tool >/dev/null || { echo "$$tool is missing: the real KCL can't be run; install a JDK (17 or later) and Maven"; exit 1; }; done
+	$(GO) vet -tags $(TAGS),interop ./interop
+	$(GO) test -tags $(TAGS),interop ./interop -count 1 -parallel 3 -timeout 30m -v -results RESULTS.md
+
 crash: build ## Kill the real program KILLS times while it loads (50 before a release)
 	$(GO) test -tags $(TAGS) ./cmd/kinetl -run 'TestCrashLoop$$' -timeout 1h -v -kills=$(KILLS)
 
@@ -43,6 +48,12 @@ fuzz: ## Fuzz every parser, FUZZ seconds in all
 bench: ## Compare with the other ways, side by side, and rewrite bench/RESULTS.md
 	$(GO) build -tags $(TAGS) -o bin/bench ./bench
 	bin/bench
+
+bench-postgres: ## Compare with the usual way into PostgreSQL
+	$(GO) test -tags $(TAGS) ./bench -run 'TestPostgresRatio$$' -v -compare
+
+chaos: build ## Ten minutes of kills, pauses, throttling, splits and merges: 5 workers, 64 shards
+	$(GO) test -tags $(TAGS) ./cmd/kinetl -run 'TestChaos$$' -timeout 1h -v -chaos 10m -workers 5 -shards 32
 
 measure: build ## Measure idle shards, latency, and a backlog of 20 million records
 	$(GO) build -tags $(TAGS) -o bin/bench ./bench
@@ -64,4 +75,4 @@ docs: ## Write the generated references and schemas anew
 
 verify: lint test race sim fuzz crash ## Everything that CI runs
 
-.PHONY: help build demo test race sim crash fuzz bench measure microbench lint docs verify
+.PHONY: help build demo test race sim interop crash fuzz bench bench-postgres chaos measure microbench lint docs verify

@@ -147,7 +147,7 @@ func idle(ctx context.Context, shards int) error {
 		<-time.After(100 * time.Millisecond)
 	}
 	fmt.Printf("%d idle shards: all are read after %.1f s\n", shards, time.Since(started).Seconds())
-	time.Sleep(time.Minute) // until they count as idle
+	<-time.After(time.Minute) // until they count as idle
 	cpu, err := p.cpu()
 	if err != nil {
 		return err

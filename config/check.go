@@ -34,13 +34,13 @@ func (s *Set) checkEach() {
 	for _, d := range s.documents {
 		switch v := d.value.(type) {
 		case *Source:
-			d.checkConnection()
+			d.checkKeys("spec.config")
 			d.checkFormat(v.Spec.Config.Format)
 			d.checkRegions(v.Spec.Config)
 		case *Destination:
 			switch c := v.Spec.Config.(type) {
 			case *KinesisDestination:
-				d.checkConnection()
+				d.checkKeys("spec.config")
 				d.checkFormat(c.Format)
 			case *Iceberg:
 				if c.Catalog == "rest" && !d.has("spec.config.uri") {
@@ -50,17 +50,21 @@ func (s *Set) checkEach() {
 		case *Pipeline:
 			d.checkSchedule(v)
 			d.checkLeases(v)
+			for _, of := range []string{"spec.aws", "spec.leases.aws", "spec.metrics.cloudwatch.aws"} {
+				d.checkKeys(of)
+			}
 		}
 	}
 }
 
-func (d *document) checkConnection() {
-	const id, secret = "spec.config.accessKeyId", "spec.config.secretAccessKey"
+// checkKeys refuses half an access key.
+func (d *document) checkKeys(of string) {
+	id, secret := of+".accessKeyId", of+".secretAccessKey"
 	switch {
 	case d.has(id) && !d.has(secret):
-		d.fault(id, "give both, or neither", "spec.config.secretAccessKey is missing: accessKeyId is given")
+		d.fault(id, "give both, or neither", "%s is missing: accessKeyId is given", secret)
 	case d.has(secret) && !d.has(id):
-		d.fault(secret, "give both, or neither", "spec.config.accessKeyId is missing: secretAccessKey is given")
+		d.fault(secret, "give both, or neither", "%s is missing: secretAccessKey is given", id)
 	}
 }
 

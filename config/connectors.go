@@ -39,7 +39,10 @@ type KinesisSource struct {
 	// Whether shards are polled, sharing their throughput with other readers, or
 	// read by enhanced fan-out.
 	Consumer string `yaml:"consumer" enum:"shared fan-out" default:"shared"`
-	Format   `yaml:",inline"`
+	// Fan-out consumers that the owner of a stream has registered, for streams of other
+	// accounts; those of other streams are registered under the application's name.
+	ConsumerARNs []string `yaml:"consumerArns" is:"consumer" derived:"none"`
+	Format       `yaml:",inline"`
 	// The share of a shard's five GetRecords calls a second that polling may use.
 	ReadShare float64 `yaml:"readShare" default:"0.5" max:"1"`
 	// The format in which records are asked for. auto: CBOR, or JSON where the
@@ -89,6 +92,8 @@ type DuckDB struct {
 type Postgres struct {
 	// The connection as a postgres:// URL or as key=value words.
 	URL Secret `yaml:"url" rule:"required"`
+	// The password, where it is not in url; it needs no escapes.
+	Password Secret `yaml:"password" derived:"the url's, else PGPASSWORD's or the password file's"`
 }
 
 // Snowflake is the config of a Destination with connector snowflake.

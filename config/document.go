@@ -76,6 +76,8 @@ func newConfig(connector string) any {
 type AWS struct {
 	// A role to assume, as its ARN or as an object. Keys in the config win over it.
 	Role Role `yaml:"role"`
+	// The profile of the shared AWS files from which credentials and region come.
+	Profile string `yaml:"profile" derived:"the AWS configuration's"`
 }
 
 // Role is an IAM role to assume. In a document it is an ARN, or an object.

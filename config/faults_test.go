@@ -74,6 +74,8 @@ var faultCases = []struct {
 	{"start at a date", sourceWith("startPosition: 2026-11-30"), "or an RFC 3339 time", true},
 	{"endpoint without a scheme", sourceWith("endpoint: 'localhost:4566'"), "begins with http:// or https://", true},
 	{"role that is a user", strings.Replace(source, "kinesis }", "kinesis, aws: { role: 'arn:aws:iam::111122223333:user/a' } }", 1), "spec.aws.role: \"arn:aws:iam::111122223333:user/a\" is not a role's ARN", true},
+	{"half a key for the leases", pipelineWith("leases: { store: dynamodb, aws: { accessKeyId: { secret: ID } } }"), "spec.leases.aws.secretAccessKey is missing: accessKeyId is given", true},
+	{"consumer that is a stream", sourceWith("consumer: fan-out, consumerArns: ['arn:aws:kinesis:eu-west-1:111122223333:stream/a']"), "is not a consumer's ARN", true},
 	{"role without ARN", strings.Replace(source, "kinesis }", "kinesis, aws: { role: { externalId: abc } } }", 1), "spec.aws.role.arn is missing", true},
 	{"external id with a space", strings.Replace(source, "kinesis }", "kinesis, aws: { role: { arn: 'arn:aws:iam::111122223333:role/a', externalId: 'a b' } } }", 1), "is not an external id", true},
 	{"key without its secret", sourceWith("accessKeyId: AKIA"), "spec.config.secretAccessKey is missing: accessKeyId is given; give both, or neither", true},

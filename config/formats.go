@@ -33,6 +33,7 @@ var formats = map[string]format{
 	"region":     {pattern: `^[a-z0-9-]{1,64}$`, want: "an AWS region, such as eu-west-1"},
 	"url":        {pattern: `^https?://[^\s/]+\S*$`, want: "a URL that begins with http:// or https://"},
 	"stream":     {pattern: `^(` + streamName + `|` + streamARN + `)$`, want: "a stream's name or ARN (arn:aws:kinesis:REGION:ACCOUNT:stream/NAME)"},
+	"consumer":   {pattern: `^` + streamARN + `/consumer/[a-zA-Z0-9_.-]+:[0-9]+$`, want: "a consumer's ARN (arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/CONSUMER:TIME)"},
 	"role":       {pattern: `^` + roleARN + `$`, want: "a role's ARN (arn:aws:iam::ACCOUNT:role/NAME)"},
 	"externalId": {pattern: `^[a-zA-Z0-9_+=,.@:/-]{2,}$`, want: "an external id: 2 to 1224 letters, digits and any of _+=,.@:/-", check: checkExternalID},
 	"account":    {pattern: `^[a-zA-Z0-9_.-]+$`, want: "an account identifier, such as ORGANIZATION-ACCOUNT (not a URL)"},

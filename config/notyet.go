@@ -7,17 +7,11 @@ func (p Plan) Unsupported() []Fault {
 	lacks := func(d *document, path, what, instead string) {
 		out = append(out, d.file.render(finding{d.at(path), "this version can't run " + what + " yet", instead}))
 	}
-	if k := p.Source.Spec.Config; k.Consumer != "shared" {
-		lacks(p.source, "spec.config.consumer", "consumer "+k.Consumer, "write consumer: shared")
-	}
 	if f := p.Source.Spec.Config.Format.Format; f != "json" {
 		lacks(p.source, "spec.config.format", "format "+f, "")
 	}
-	if c := p.Destination.Spec.Connector; c != "duckdb" {
-		lacks(p.destination, "spec.connector", "a destination of connector "+c, "write to connector: duckdb")
-	}
-	if s := p.Pipeline.Spec.Leases.Store; s != "sqlite" {
-		lacks(p.pipeline, "spec.leases.store", "the lease store "+s, "write store: sqlite")
+	if c := p.Destination.Spec.Connector; c != "duckdb" && c != "postgres" {
+		lacks(p.destination, "spec.connector", "a destination of connector "+c, "write to connector: duckdb or postgres")
 	}
 	if p.Pipeline.Spec.Metrics.CloudWatch != nil {
 		lacks(p.pipeline, "spec.metrics.cloudwatch", "metrics in CloudWatch", "leave cloudwatch out")

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"strings"
 	"time"
 )
@@ -38,6 +39,9 @@ type PipelineSpec struct {
 	// What records between fetch and commit, their decoding, and an embedded
 	// destination's buffers take together.
 	Memory Size `yaml:"memory" default:"256MiB" min:"1MiB"`
+	// Region and identity for the services beside the stream: DynamoDB and CloudWatch,
+	// where leases.aws and metrics.cloudwatch.aws do not say otherwise.
+	AWS Service `yaml:"aws"`
 	// Where leases are kept.
 	Leases Leases `yaml:"leases"`
 	// Names this process among the workers of the application. A part that is
@@ -118,8 +122,25 @@ type Service struct {
 	Region string `yaml:"region" is:"region" derived:"the AWS configuration's"`
 	// The service's URL, for an emulator or a VPC endpoint.
 	Endpoint string `yaml:"endpoint" is:"url" derived:"the region's"`
+	// The profile of the shared AWS files from which credentials and region come.
+	Profile string `yaml:"profile" derived:"the AWS configuration's"`
+	// An access key, with secretAccessKey. Both win over role.
+	AccessKeyID Secret `yaml:"accessKeyId" derived:"role, else the profile's or the process's own credentials"`
+	// The access key's secret.
+	SecretAccessKey Secret `yaml:"secretAccessKey"`
 	// A role to assume, as its ARN or as an object; left out: the process's own identity.
 	Role Role `yaml:"role"`
+}
+
+// over is s where it says something, else base. Who a caller is comes from one of
+// them alone: a role of the one is never assumed with a key of the other.
+func (s Service) over(base Service) Service {
+	out := s
+	out.Region = cmp.Or(s.Region, base.Region)
+	if s.Profile == "" && s.AccessKeyID.IsZero() && s.Role == (Role{}) {
+		out.Profile, out.AccessKeyID, out.SecretAccessKey, out.Role = base.Profile, base.AccessKeyID, base.SecretAccessKey, base.Role
+	}
+	return out
 }
 
 // TableFor is the table that a stream, given by name or ARN, feeds.

@@ -114,6 +114,9 @@ func copyOf(pointer reflect.Value) reflect.Value {
 	return out
 }
 
+// LeaseService is the region and identity of the lease store dynamodb.
+func (p Plan) LeaseService() Service { return p.Pipeline.Spec.Leases.AWS.over(p.Pipeline.Spec.AWS) }
+
 // derive applies the defaults that depend on other keys.
 func derive(p *Pipeline, d *Destination) {
 	spec := &p.Spec

@@ -96,7 +96,7 @@ func TestUnsupported(t *testing.T) {
 	if set, err = Load(examples[1]); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"consumer fan-out", "connector snowflake", "lease store dynamodb", "metrics in CloudWatch"}
+	want := []string{"connector snowflake", "metrics in CloudWatch"}
 	got := set.NotYet()
 	if len(got) != len(want) {
 		t.Fatalf("got %v", got)
@@ -148,6 +148,34 @@ func TestSizes(t *testing.T) {
 	for _, text := range []string{"", "MiB", "-1", "1.5MiB", "64 MiB", "8388608TiB", "9223372036854775808"} {
 		if got, err := ParseSize(text); err == nil {
 			t.Errorf("ParseSize(%q): got %d, want an error", text, got)
+		}
+	}
+}
+
+// leases.aws goes before the pipeline's aws block, and an identity is taken whole: a
+// role of the one is never assumed with a key of the other.
+func TestLeaseService(t *testing.T) {
+	const role = "arn:aws:iam::111122223333:role/state"
+	for name, x := range map[string]struct {
+		aws, leases string
+		want        Service
+	}{
+		"nothing":                   {"", "", Service{}},
+		"shared":                    {"{ region: eu-west-1, role: '" + role + "' }", "", Service{Region: "eu-west-1", Role: Role{ARN: role}}},
+		"own region":                {"{ region: eu-west-1, profile: state }", "{ region: eu-west-2 }", Service{Region: "eu-west-2", Profile: "state"}},
+		"own identity":              {"{ region: eu-west-1, role: '" + role + "' }", "{ profile: leases }", Service{Region: "eu-west-1", Profile: "leases"}},
+		"an endpoint is not shared": {"{ endpoint: 'http://cloudwatch' }", "", Service{}},
+	} {
+		lines := []string{"leases: { store: dynamodb }"}
+		if x.leases != "" {
+			lines[0] = "leases: { store: dynamodb, aws: " + x.leases + " }"
+		}
+		if x.aws != "" {
+			lines = append(lines, "aws: "+x.aws)
+		}
+		plan := parse(t, documents(source, destination, pipelineWith(lines...))).Pipelines()[0]
+		if got := plan.LeaseService(); got != x.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, x.want)
 		}
 	}
 }

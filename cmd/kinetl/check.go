@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/kinetl/kinetl/awsconf"
 	"github.com/kinetl/kinetl/config"
 	"github.com/kinetl/kinetl/dest/duckdb"
+	"github.com/kinetl/kinetl/dest/postgres"
 	"github.com/kinetl/kinetl/kinesis"
 )
 
@@ -80,7 +82,7 @@ func (c *checker) run(ctx context.Context, files []string) error {
 	for _, plan := range plans {
 		c.note(plan, "documents", exitDocuments, nil, "valid")
 		c.checkStreams(ctx, plan)
-		c.checkDestination(plan)
+		c.checkDestination(ctx, plan)
 		c.checkLeases(ctx, plan)
 	}
 	return c.verdict()
@@ -104,7 +106,8 @@ func (c *checker) checkStreams(ctx context.Context, plan config.Plan) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	listing, err := kinesis.NewSource(sourceOptions(cfg, plan)).Shards(ctx, time.Time{})
+	source := kinesis.NewSource(sourceOptions(cfg, plan))
+	listing, err := source.Shards(ctx, time.Time{})
 	streams, open := map[string]bool{}, 0
 	for _, s := range listing.Shards {
 		streams[s.ID.Stream] = true
@@ -116,32 +119,57 @@ func (c *checker) checkStreams(ctx context.Context, plan config.Plan) {
 		err = errors.New("no stream matches: nothing would be read")
 	}
 	c.note(plan, "streams", exitSurroundings, explain(err), fmt.Sprintf("%d stream(s), %d shard(s), %d of them open", len(streams), len(listing.Shards), open))
+	if err == nil && plan.Source.Spec.Config.Consumer == "fan-out" {
+		c.checkFanOut(ctx, plan, source)
+	}
 }
 
-// checkDestination looks at the database file without making or changing it.
-func (c *checker) checkDestination(plan config.Plan) {
-	d, ok := plan.Destination.Spec.Config.(*config.DuckDB)
-	if !ok {
-		return
+// checkFanOut says what enhanced fan-out would cost, and whether a stream has room
+// for another consumer.
+func (c *checker) checkFanOut(ctx context.Context, plan config.Plan, source *kinesis.Source) {
+	quotas, err := source.FanOutQuotas(ctx)
+	if err != nil {
+		c.note(plan, "fan-out", exitSurroundings, explain(err), "")
 	}
-	detail, err := duckdb.Check(d.Path)
-	c.note(plan, "database "+d.Path, exitSurroundings, err, detail)
+	for _, q := range quotas {
+		c.note(plan, "fan-out", exitSurroundings, q.Err(), q.String())
+	}
+}
+
+// checkDestination looks at the database without making or changing anything in it.
+func (c *checker) checkDestination(ctx context.Context, plan config.Plan) {
+	switch d := plan.Destination.Spec.Config.(type) {
+	case *config.DuckDB:
+		detail, err := duckdb.Check(d.Path)
+		c.note(plan, "database "+d.Path, exitSurroundings, err, detail)
+	case *config.Postgres:
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		detail, err := postgres.Check(ctx, postgresOptions(plan, buildOptions{}))
+		c.note(plan, "database", exitSurroundings, err, detail)
+	}
 }
 
 // checkLeases looks for open incidents, if the pipeline has run before.
 func (c *checker) checkLeases(ctx context.Context, plan config.Plan) {
-	path := plan.Pipeline.Spec.Leases.Path
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		c.note(plan, "leases "+path, exitSurroundings, writable(filepath.Dir(path)), "will be made: the pipeline has not run yet")
-		return
-	}
+	what := "leases " + leasesName(plan)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	leases, err := readLeases(ctx, plan)
-	if err != nil {
-		c.note(plan, "leases "+path, exitSurroundings, err, "")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		var can error
+		if spec := plan.Pipeline.Spec.Leases; spec.Store == "sqlite" {
+			can = writable(filepath.Dir(spec.Path))
+		}
+		c.note(plan, what, exitSurroundings, can, "will be made: the pipeline has not run yet")
+		return
+	case err != nil:
+		c.note(plan, what, exitSurroundings, explain(err), "")
 		return
 	}
 	incidents := len(kinetl.AllIncidents(leases))
-	c.note(plan, "leases "+path, exitSurroundings, nil, fmt.Sprintf("%d shard(s)", len(leases)))
+	c.note(plan, what, exitSurroundings, nil, fmt.Sprintf("%d shard(s)", len(leases)))
 	if incidents > 0 {
 		c.note(plan, "incidents", exitIncident, fmt.Errorf("%d open: kinetl incidents list shows them", incidents), "")
 	}

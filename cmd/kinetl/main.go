@@ -117,7 +117,7 @@ Exit codes: 0 done or drained, 1 failed, 2 documents or flags, 3 surroundings
 	root.AddCommand(
 		demoCommand(), initCommand(), checkCommand(), runCommand(), statusCommand(), shardsCommand(),
 		positionCommand(), incidentsCommand(), queryCommand(), schemaCommand(), versionCommand(),
-		emulatorCommand(), putCommand(), tailCommand(),
+		emulatorCommand(), putCommand(), tailCommand(), deregisterCommand(), importCommand(),
 	)
 	return root
 }

@@ -8,12 +8,14 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kinetl/kinetl"
+	"github.com/kinetl/kinetl/awsconf"
 	"github.com/kinetl/kinetl/config"
-	"github.com/kinetl/kinetl/lease/sqlitelease"
+	"github.com/kinetl/kinetl/kinesis"
 )
 
 func resolveCommand() *cobra.Command {
@@ -27,12 +29,15 @@ a worker that holds the shard takes it up anew within seconds.
   column_capped  is closed; the next value that does not fit opens it again
   undecodable    is closed, and the record is read again: say undecodable:
                  dead_letter in the document or mend the record first
-  expired        needs --accept-gap: reading goes on at the oldest record there is,
-                 and _kinetl_gaps keeps what was stepped over
+  expired        needs --from oldest, latest or a time: reading goes on there, and
+                 _kinetl_gaps keeps what was stepped over
+  checkpoint     goes on where the table stands, or with --from there
+  gone           the stream is no more: --from oldest gives up what was not read of it,
+  other_stream   and deletes its leases
 
 An incident of another kind says what to do instead; once that is done, the next
 run finds out by itself.`,
-		Example: "  kinetl incidents resolve pipeline.yaml 3f9a1c2b4d5e\n  kinetl incidents resolve --accept-gap pipeline.yaml 3f9a1c2b4d5e",
+		Example: "  kinetl incidents resolve pipeline.yaml 3f9a1c2b4d5e\n  kinetl incidents resolve --from oldest pipeline.yaml 3f9a1c2b4d5e",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return exit(exitDocuments, fmt.Errorf("name the documents and the incident's id, which `kinetl incidents list` shows; see %s --help", cmd.CommandPath()))
@@ -43,7 +48,9 @@ run finds out by itself.`,
 			return r.run(cmd.Context(), args[:len(args)-1], args[len(args)-1], cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&r.acceptGap, "accept-gap", false, "give up the records that expired after the stored position")
+	cmd.Flags().StringVar(&r.from, "from", "", "give up what can't be read, and go on at `oldest`, latest or a time (RFC 3339)")
+	cmd.Flags().BoolVar(&r.acceptGap, "accept-gap", false, "the same as --from oldest")
+	cmd.MarkFlagsMutuallyExclusive("from", "accept-gap")
 	cmd.Flags().BoolVar(&r.asJSON, "json", false, "print one JSON document")
 	cmd.Flags().StringVar(&r.secrets, "secrets", "", "`folder` with a file per secret; else the environment")
 	return cmd
@@ -52,7 +59,7 @@ run finds out by itself.`,
 // resolver is one run of the command.
 type resolver struct {
 	acceptGap, asJSON bool
-	secrets           string
+	from, secrets     string
 }
 
 // resolution is what the command prints.
@@ -64,15 +71,15 @@ type resolution struct {
 }
 
 func (r *resolver) run(ctx context.Context, files []string, id string, out io.Writer) error {
+	if err := r.checkFrom(); err != nil {
+		return err
+	}
 	set, err := loadResolved(files, r.secrets)
 	if err != nil {
 		return err
 	}
 	open := []kinetl.Incident{}
 	for _, plan := range set.Pipelines() {
-		if plan.Pipeline.Spec.Leases.Store != "sqlite" {
-			return exit(exitDocuments, fmt.Errorf("pipeline %s: this version reads lease stores of kind sqlite only", plan.Pipeline.Metadata.Name))
-		}
 		done, err := r.resolve(ctx, plan, id)
 		var unknown *kinetl.UnknownIncidentError
 		var refused *kinetl.UnresolvableError
@@ -93,12 +100,16 @@ func (r *resolver) run(ctx context.Context, files []string, id string, out io.Wr
 
 func (r *resolver) resolve(ctx context.Context, plan config.Plan, id string) (*resolution, error) {
 	p := plan.Pipeline
-	store, err := sqlitelease.OpenReader(p.Spec.Leases.Path)
+	store, err := readLeaseStore(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
-	done, err := kinetl.Resolve(ctx, store, id, r.acceptGap)
+	defer store.close()
+	from, err := r.position(ctx, plan)
+	if err != nil {
+		return nil, err
+	}
+	done, err := kinetl.ResolveWith(ctx, store, id, kinetl.Resolution{From: from})
 	if err != nil {
 		return nil, err
 	}
@@ -108,12 +119,43 @@ func (r *resolver) resolve(ctx context.Context, plan config.Plan, id string) (*r
 			out.Workers = append(out.Workers, l.Owner)
 		}
 	}
-	out.Next = next(done.Incident, p.Spec.Undecodable == "fail", len(out.Workers) > 0)
+	out.Next = next(done.Incident, from, p.Spec.Undecodable == "fail", len(out.Workers) > 0)
 	return out, nil
 }
 
+// position is where reading is to go on; empty: nothing is given up. The latest record
+// is the instant of a listing that is made now, by the service's clock.
+func (r *resolver) position(ctx context.Context, plan config.Plan) (kinetl.Position, error) {
+	switch {
+	case r.acceptGap, r.from == "oldest":
+		return kinetl.Oldest, nil
+	case r.from == "":
+		return "", nil
+	case r.from == "latest":
+		cfg, err := awsconf.Load(ctx, kinesisSettings(*plan.Source))
+		if err != nil {
+			return "", err
+		}
+		listing, err := kinesis.NewSource(sourceOptions(cfg, plan)).Shards(ctx, time.Time{})
+		if err != nil {
+			return "", explain(err)
+		}
+		return kinetl.Since(listing.At), nil
+	}
+	at, err := time.Parse(time.RFC3339, r.from)
+	return kinetl.Since(at), err
+}
+
+// checkFrom refuses what --from does not take, before anything is looked at.
+func (r *resolver) checkFrom() error {
+	if _, err := time.Parse(time.RFC3339, r.from); err != nil && r.from != "" && r.from != "oldest" && r.from != "latest" {
+		return exit(exitDocuments, fmt.Errorf("--from %q is neither oldest, latest nor a time such as 2026-11-30T00:00:00Z", r.from))
+	}
+	return nil
+}
+
 // next says what a resolution leads to.
-func next(inc kinetl.Incident, failing, running bool) string {
+func next(inc kinetl.Incident, from kinetl.Position, failing, running bool) string {
 	who := "the next run"
 	if running {
 		who = "the run that is active, within seconds,"
@@ -135,6 +177,14 @@ func next(inc kinetl.Incident, failing, running bool) string {
 			text += ", which becomes a dead letter"
 		}
 		return text
+	}
+	switch at, ok := from.Instant(); {
+	case from == "":
+		return fmt.Sprintf("%s goes on in %s where its table stands", who, inc.Shard)
+	case inc.Kind == kinetl.IncidentGone, inc.Kind == kinetl.IncidentOtherStream:
+		return "the leases of the stream that is no more are deleted; what was not read of it is lost"
+	case ok:
+		return fmt.Sprintf("%s goes on in %s at the first record since %s; the first rows after the gap record it in _kinetl_gaps, from position %s", who, inc.Shard, at.UTC().Format(time.RFC3339), inc.Position)
 	}
 	return fmt.Sprintf("%s goes on in %s at the oldest record that it still has; the first rows after the gap record it in _kinetl_gaps, from position %s", who, inc.Shard, inc.Position)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -63,6 +64,7 @@ one stops at once. Neither loses or repeats anything.`,
 	f.StringVar(&r.listen, "listen", "", "`address` to serve /healthz, /readyz and /metrics on")
 	f.StringVar(&r.secrets, "secrets", "", "`folder` with a file per secret; else the environment")
 	f.BoolVar(&r.rewrite, "rewrite", false, "widen columns of tables of any size, which rewrites them; else up to 1 GiB")
+	f.BoolVar(&r.deregister, "deregister-on-stop", false, "remove the fan-out consumers when the run ends; of several workers, only the last to stop should")
 	f.BoolVar(&r.adopt, "adopt", false, "take over tables that another application has loaded")
 	return cmd
 }
@@ -84,8 +86,11 @@ type runner struct {
 	adopt   bool
 	rewrite bool
 
+	deregister bool
+
 	logger   *slog.Logger
 	progress *progress
+	heap     *heapLimit
 	api      *httpapi.Server
 }
 
@@ -97,7 +102,7 @@ func (r *runner) run(ctx context.Context, files []string) error {
 	if len(plans) == 0 {
 		return exit(exitDocuments, fmt.Errorf("%s: no document of kind Pipeline: nothing to run", strings.Join(files, ", ")))
 	}
-	limitMemory(plans)
+	r.heap = limitMemory(plans)
 	r.api = httpapi.New()
 	stopServing, err := r.serve(ctx)
 	if err != nil {
@@ -114,6 +119,10 @@ func (r *runner) run(ctx context.Context, files []string) error {
 	err = r.runPlans(ctx, plans)
 	close(shown)
 	<-hidden
+	if r.deregister {
+		// The run's context has ended; what it leaves behind still costs money.
+		err = errors.Join(err, deregister(context.WithoutCancel(ctx), plans, io.Discard, false))
+	}
 	return errors.Join(err, stopServing())
 }
 
@@ -191,6 +200,7 @@ func (r *runner) runOnce(ctx context.Context, plan config.Plan, once bool) error
 		observe: func(e kinetl.Event) {
 			logEvent(e)
 			r.progress.observe(e)
+			r.heap.observe(e)
 			meter(e)
 		},
 	})

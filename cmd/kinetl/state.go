@@ -16,7 +16,6 @@ import (
 	"github.com/kinetl/kinetl"
 	"github.com/kinetl/kinetl/config"
 	"github.com/kinetl/kinetl/lease"
-	"github.com/kinetl/kinetl/lease/sqlitelease"
 )
 
 // The commands of this file look at the lease store only: DuckDB lets no second
@@ -48,13 +47,10 @@ func readState(ctx context.Context, files []string, secrets string, log io.Write
 	out := []shardState{}
 	for _, plan := range set.Pipelines() {
 		p := plan.Pipeline
-		if p.Spec.Leases.Store != "sqlite" {
-			return nil, exit(exitDocuments, fmt.Errorf("pipeline %s: this version reads lease stores of kind sqlite only", p.Metadata.Name))
-		}
 		leases, err := readLeases(ctx, plan)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			fmt.Fprintf(log, "pipeline %s has not run yet: there is no lease store %s\n", p.Metadata.Name, p.Spec.Leases.Path)
+			fmt.Fprintf(log, "pipeline %s has not run yet: there is no lease store %s\n", p.Metadata.Name, leasesName(plan))
 			continue
 		case err != nil:
 			return nil, exit(exitSurroundings, fmt.Errorf("pipeline %s: %w", p.Metadata.Name, err))
@@ -65,11 +61,11 @@ func readState(ctx context.Context, files []string, secrets string, log io.Write
 }
 
 func readLeases(ctx context.Context, plan config.Plan) ([]lease.Lease, error) {
-	store, err := sqlitelease.OpenReader(plan.Pipeline.Spec.Leases.Path)
+	store, err := readLeaseStore(ctx, plan)
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
+	defer store.close()
 	return store.List(ctx)
 }
 
@@ -80,9 +76,9 @@ func states(application string, leases []lease.Lease, now time.Time) []shardStat
 	}
 	out := make([]shardState, 0, len(leases))
 	for _, l := range leases {
-		key := strings.Split(l.Key, ":")
+		stream, shard := placeOf(l)
 		s := shardState{
-			Application: application, Stream: key[1], Shard: key[len(key)-1], Parents: l.Parents,
+			Application: application, Stream: stream, Shard: shard, Parents: l.Parents,
 			State: "free", Table: l.Sink.Table, Position: l.Checkpoint, SubSequence: l.Sub,
 		}
 		if !l.Start.IsZero() && lease.IsSentinel(l.Checkpoint) {
@@ -110,6 +106,20 @@ func states(application string, leases []lease.Lease, now time.Time) []shardStat
 		out = append(out, s)
 	}
 	return out
+}
+
+// placeOf is the stream and the shard of a lease. A table of one stream may not know
+// the stream's name: KCL keeps no more than the shard id in it.
+func placeOf(l lease.Lease) (stream, shard string) {
+	key, err := lease.ParseKey(l.Key)
+	if err != nil {
+		return "", l.Key
+	}
+	if !key.Short() {
+		return key.Stream, key.Shard
+	}
+	arn, _, _ := strings.Cut(l.Stream, "@")
+	return arn[strings.LastIndexByte(arn, '/')+1:], key.Shard
 }
 
 // stateCommand makes a command that shows what the lease stores say.
@@ -145,14 +155,6 @@ func shardsCommand() *cobra.Command {
   reading   OWNER reads it
   halted    an incident is open that halts it: see incidents list
   finished  the shard is closed, and all of it is stored`, "  kinetl shards pipeline.yaml\n  kinetl shards --json pipeline.yaml", showShards)
-}
-
-func positionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "position", Short: "Look at positions in shards", Example: "  kinetl position show pipeline.yaml", RunE: needSubcommand}
-	cmd.AddCommand(stateCommand("show FILE...", "Show through which record each shard is stored", `Shows the checkpoint of each shard: the sequence number and sub-sequence number
-through which its table durably holds it. The table's own watermark is at or
-beyond it, never behind.`, "  kinetl position show pipeline.yaml", showPositions))
-	return cmd
 }
 
 func incidentsCommand() *cobra.Command {
