@@ -32,7 +32,7 @@ sim: ## Simulate SEEDS random runs (10000 before a release)
 interop: ## Work together with the real KCL (needs Java and Maven), and rewrite interop/RESULTS.md
 	@for tool in java mvn; do command -v $$tool >/dev/null || { echo "$$tool is missing: the real KCL can't be run; install a JDK (17 or later) and Maven"; exit 1; }; done
 	$(GO) vet -tags $(TAGS),interop ./interop
-	$(GO) test -tags $(TAGS),interop ./interop -count 1 -parallel 3 -timeout 30m -v -results RESULTS.md
+	$(GO) test -tags $(TAGS),interop ./interop -count 1 -parallel 4 -timeout 30m -v -results RESULTS.md
 
 crash: build ## Kill the real program KILLS times while it loads (50 before a release)
 	$(GO) test -tags $(TAGS) ./cmd/kinetl -run 'TestCrashLoop$$' -timeout 1h -v -kills=$(KILLS)

@@ -92,6 +92,9 @@ const doubtful = 2 * time.Minute
 // stream in a table that serves one, and those that say SHARD_END of an open shard
 // (R18). It reports whether the whole table is in doubt.
 func (r *run) doubt(ctx context.Context) (all bool, err error) {
+	if r.verdict.Judgement != lease.Clear {
+		return false, nil // nothing is used, and the rows are somebody else's to write
+	}
 	doubted := map[string]time.Time{}
 	last := r.doubted
 	r.doubted = doubted

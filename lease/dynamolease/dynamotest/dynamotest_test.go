@@ -2,6 +2,7 @@ package dynamotest
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -31,6 +32,34 @@ func TestLoopbackOnly(t *testing.T) {
 					conn.Close()
 					t.Errorf("it listens on %s too", ip)
 				}
+			}
+		})
+	}
+}
+
+// A client that is killed within a request does the servers no harm.
+func TestClientsMayDie(t *testing.T) {
+	for name, start := range all {
+		t.Run(name, func(t *testing.T) {
+			endpoint := start(t)
+			conn, err := net.Dial("tcp", strings.TrimPrefix(endpoint, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// An empty request first: once it is answered, the next is being read.
+			io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\nPOST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+			if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			conn.(*net.TCPConn).SetLinger(0)
+			conn.Close()
+			for range 20 {
+				resp, err := http.Get(endpoint + "/moto-api/")
+				if err != nil {
+					t.Fatal(err)
+				}
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
 			}
 		})
 	}
