@@ -53,7 +53,8 @@ var catalogue = []*metric{
 var commitBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
 var incidentKinds = []kinetl.IncidentKind{
-	kinetl.IncidentExpired, kinetl.IncidentOtherSink, kinetl.IncidentNoWatermark, kinetl.IncidentUndecodable, kinetl.IncidentColumnCapped, other,
+	kinetl.IncidentExpired, kinetl.IncidentOtherSink, kinetl.IncidentNoWatermark, kinetl.IncidentUndecodable, kinetl.IncidentColumnCapped,
+	kinetl.IncidentCheckpoint, kinetl.IncidentOtherStream, kinetl.IncidentGone, kinetl.IncidentUnreadable, other,
 }
 
 // collector turns the state into metrics when they are asked for, because the age

@@ -57,6 +57,8 @@ func (e *eventLog) observe(ev kinetl.Event) {
 		e.log(slog.LevelInfo, "schema changed", ev, slog.String("change", ev.Reason))
 	case kinetl.EventLeaseLost:
 		e.log(slog.LevelWarn, "lease lost", ev, errAttr(ev.Err)...)
+	case kinetl.EventNote:
+		e.log(slog.LevelInfo, "note", ev, slog.String("what", ev.Reason))
 	case kinetl.EventRetrying:
 		e.warn("retrying", ev, slog.String("reason", ev.Reason))
 	case kinetl.EventReopened:

@@ -40,6 +40,7 @@ func TestEventLogLevels(t *testing.T) {
 		want  string
 	}{
 		{kinetl.Event{Kind: kinetl.EventLeaseTaken, Shard: shard}, `level=INFO msg="lease taken" stream=orders shard=shardId-000000000003`},
+		{kinetl.Event{Kind: kinetl.EventNote, Reason: "KCL 3 has stopped"}, `level=INFO msg=note what="KCL 3 has stopped"`},
 		{kinetl.Event{Kind: kinetl.EventOpened, Shard: shard, Table: "o", Position: kinetl.At("17", 0)}, `level=INFO msg=reading stream=orders shard=shardId-000000000003 table=o position=17`},
 		{kinetl.Event{Kind: kinetl.EventLeaseReleased, Shard: shard}, `level=INFO msg="lease released" stream=orders shard=shardId-000000000003`},
 		{kinetl.Event{Kind: kinetl.EventEnded, Shard: shard}, `level=INFO msg="shard ended" stream=orders shard=shardId-000000000003`},
