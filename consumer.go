@@ -2,6 +2,7 @@ package kinetl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -111,7 +112,7 @@ func (c *Consumer) Run(ctx context.Context, fn func(context.Context, *Shard) err
 			return nil
 		case done:
 			return r.halted()
-		case err != nil && !r.synced:
+		case err != nil && !r.synced && !errors.Is(err, lease.ErrBusy):
 			return err
 		case err != nil:
 			r.observe.emit(Event{Kind: EventRetrying, Reason: "reading leases and shards", Err: err})

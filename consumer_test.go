@@ -3,6 +3,7 @@ package kinetl_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -608,4 +609,40 @@ func TestReopeningAParentIsRepeated(t *testing.T) {
 			t.Error("nothing failed")
 		}
 	})
+}
+
+// A worker that starts while the lease store throttles waits for its turn; for any
+// other fault it says at once what is wrong.
+func TestABusyLeaseStoreAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.put(0, 1, 2, 3)
+		p := r.worker("a")
+		store := &busyStore{Store: r.leases, left: 3, err: fmt.Errorf("%w: throttled", lease.ErrBusy)}
+		p.Consumer.Leases = store
+		if err := r.once(p); err != nil {
+			t.Fatal(err)
+		}
+		r.wantOrders(1, 2, 3)
+		denied := errors.New("access denied")
+		p = r.worker("b")
+		p.Consumer.Leases = &busyStore{Store: r.leases, left: 1, err: denied}
+		if err := r.once(p); !errors.Is(err, denied) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// busyStore refuses the first calls of List.
+type busyStore struct {
+	lease.Store
+	left int
+	err  error
+}
+
+func (b *busyStore) List(ctx context.Context) ([]lease.Lease, error) {
+	if b.left--; b.left >= 0 {
+		return nil, b.err
+	}
+	return b.Store.List(ctx)
 }

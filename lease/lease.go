@@ -102,6 +102,10 @@ func IsSentinel(checkpoint string) bool {
 // has another owner or counter than the caller saw, exists already, or is gone.
 var ErrLost = errors.New("the lease was changed by another worker")
 
+// ErrBusy is within the error of a call that the store refused again and again, only
+// because it has too much to do. It is worth repeating, at the start of a worker too.
+var ErrBusy = errors.New("the lease store is busy")
+
 // Store keeps leases. Methods may be called from several goroutines and processes.
 // Reads are consistent: they see every write that returned before they began. A
 // write that returns an error other than ErrLost may have happened, and one that

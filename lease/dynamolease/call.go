@@ -9,6 +9,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+
+	"github.com/kinetl/kinetl/lease"
 )
 
 // call makes a request, in its turn, within the bound of one call. Attempts that
@@ -27,6 +29,8 @@ func (s *Store) control(ctx context.Context, again retry.IsErrorRetryables, do f
 	return s.within(ctx, controlCall, again, do)
 }
 
+var throttled = retry.ThrottleErrorCode{Codes: retry.DefaultThrottleErrorCodes}
+
 func (s *Store) within(ctx context.Context, bound time.Duration, again retry.IsErrorRetryables, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -36,6 +40,9 @@ func (s *Store) within(ctx context.Context, bound time.Duration, again retry.IsE
 			return err
 		}
 		if !wait(ctx, backoff(attempt)) {
+			if throttled.IsErrorThrottle(err) == aws.TrueTernary {
+				err = fmt.Errorf("%w: %w", lease.ErrBusy, err)
+			}
 			return fmt.Errorf("%w; given up after %d attempts: %w", err, attempt+1, ctx.Err())
 		}
 	}

@@ -55,7 +55,7 @@ func TestThrottledForLong(t *testing.T) {
 	if took := time.Since(began); took < s.o.Call/2 || took > 20*s.o.Call {
 		t.Errorf("it took %s", took)
 	}
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), "ThrottlingException") || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lease.ErrBusy) || errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), "ThrottlingException") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 	if n := w.count()["UpdateItem"]; n < 2 || n > 50 {
