@@ -40,8 +40,8 @@ var (
 // Nothing is lost, nothing is there twice, and at every moment what the table has of a
 // key is the beginning of what was put for it, in order (R30).
 func TestChaos(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts and kills processes")
+	if testing.Short() || raceDetector {
+		t.Skip("starts and kills processes, which the race detector does not see into")
 	}
 	c := newChaos(t)
 	ctx, stop := context.WithCancel(t.Context())

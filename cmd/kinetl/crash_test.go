@@ -27,8 +27,8 @@ var kills = flag.Int("kills", 5, "how often TestCrashLoop kills the program")
 // It is the real binary, the real DuckDB and SIGKILL; most kills are aimed at the
 // middle of a commit, an ALTER or a checkpoint, and the log tells which they hit.
 func TestCrashLoop(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts and kills processes")
+	if testing.Short() || raceDetector {
+		t.Skip("starts and kills processes, which the race detector does not see into")
 	}
 	folder := t.TempDir()
 	program := filepath.Join(folder, "kinetl")
