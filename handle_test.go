@@ -196,7 +196,7 @@ func TestHandlersInAFleet(t *testing.T) {
 		r.expires(0)
 		var c notes
 		inc := r.wantHalted(r.consumer("c", true).Handle(t.Context(), keep(&c)), kinetl.IncidentExpired)[0]
-		if _, err := kinetl.ResolveWith(t.Context(), r.leases, inc.ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, inc.ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
 			t.Fatal(err)
 		}
 		r.put(0, 9)

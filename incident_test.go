@@ -75,7 +75,7 @@ func TestACappedColumnIsOneIncident(t *testing.T) {
 		}
 		before := r.open()
 		for _, inc := range before {
-			if _, err := kinetl.Resolve(t.Context(), r.leases, inc.ID, false); err != nil {
+			if _, err := kinetl.Resolve(t.Context(), r.leases, inc.ID, kinetl.Resolution{}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -155,13 +155,13 @@ func TestANoticeBesideAHaltedShard(t *testing.T) {
 			t.Fatalf("the run ended with %v", err)
 		}
 		r.wantOrders(2, 3)
-		if _, err := kinetl.Resolve(t.Context(), r.leases, halted.Incidents[1].ID, false); err != nil {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, halted.Incidents[1].ID, kinetl.Resolution{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.once(r.worker("c")); !errors.As(err, &halted) || !slices.Equal(kindsOf(halted.Incidents), []kinetl.IncidentKind{"undecodable"}) {
 			t.Fatalf("with the notice resolved the run ended with %v, want the shard halted still", err)
 		}
-		if _, err := kinetl.Resolve(t.Context(), r.leases, halted.Incidents[0].ID, false); err != nil {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, halted.Incidents[0].ID, kinetl.Resolution{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.once(r.worker("d")); !errors.As(err, &halted) || !slices.Equal(kindsOf(halted.Incidents), []kinetl.IncidentKind{"column_capped"}) {
@@ -197,7 +197,7 @@ func TestResolveWhileRunning(t *testing.T) {
 		r.until("the shard is halted", func() bool { return len(r.open()) == 1 })
 		time.Sleep(time.Minute)
 		r.do(func() { r.shards[0].records[0].Data = []byte(`{"id":1}`) })
-		done, err := kinetl.Resolve(t.Context(), busy, r.open()[0].ID, false)
+		done, err := kinetl.Resolve(t.Context(), busy, r.open()[0].ID, kinetl.Resolution{})
 		if err != nil || len(done.Leases) != 1 || done.Leases[0].Owner != "a" || done.Incident.Kind != kinetl.IncidentUndecodable {
 			t.Fatalf("%+v, %v", done, err)
 		}
@@ -253,10 +253,10 @@ func TestAnAcceptedGap(t *testing.T) {
 				}
 				inc := halted.Incidents[0].ID
 				var refused *kinetl.UnresolvableError
-				if _, err := kinetl.Resolve(t.Context(), r.leases, inc, false); !errors.As(err, &refused) || r.row(0).Incident == "" {
+				if _, err := kinetl.Resolve(t.Context(), r.leases, inc, kinetl.Resolution{}); !errors.As(err, &refused) || r.row(0).Incident == "" {
 					t.Fatalf("resolved without accepting the gap: %v", err)
 				}
-				if _, err := kinetl.Resolve(t.Context(), r.leases, inc, true); err != nil {
+				if _, err := kinetl.Resolve(t.Context(), r.leases, inc, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
 					t.Fatal(err)
 				}
 				r.putText(0, `{"id":8}`, `{"id":9}`)
@@ -333,7 +333,7 @@ func TestAnAcceptedGapOfAShardThatLeft(t *testing.T) {
 		if err := r.once(r.worker("a")); !errors.As(err, &halted) || halted.Incidents[0].Kind != kinetl.IncidentExpired {
 			t.Fatalf("the run ended with %v", err)
 		}
-		if _, err := kinetl.Resolve(t.Context(), r.leases, halted.Incidents[0].ID, true); err != nil {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, halted.Incidents[0].ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.once(r.worker("b")); err != nil {
@@ -358,11 +358,11 @@ func TestResolveRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		var refused *kinetl.UnresolvableError
-		if _, err := kinetl.Resolve(t.Context(), store, inc.ID, true); !errors.As(err, &refused) || refused.What == "" {
+		if _, err := kinetl.Resolve(t.Context(), store, inc.ID, kinetl.Resolution{From: kinetl.Oldest}); !errors.As(err, &refused) || refused.What == "" {
 			t.Errorf("%s: %v", kind, err)
 		}
 		var unknown *kinetl.UnknownIncidentError
-		if _, err := kinetl.Resolve(t.Context(), store, "nothing", true); !errors.As(err, &unknown) || len(unknown.Open) != 1 {
+		if _, err := kinetl.Resolve(t.Context(), store, "nothing", kinetl.Resolution{From: kinetl.Oldest}); !errors.As(err, &unknown) || len(unknown.Open) != 1 {
 			t.Errorf("%s: an unknown id: %v", kind, err)
 		}
 		if got, _, _ := store.Get(t.Context(), "s:1"); got.Counter != 0 || got.Incident != l.Incident {

@@ -227,10 +227,10 @@ func TestAGapAcceptedUpToATime(t *testing.T) {
 		r.put(0, 4, 5)
 		r.expires(0)
 		inc := r.wantHalted(r.once(r.worker("a")), kinetl.IncidentExpired)[0]
-		if _, err := kinetl.ResolveWith(t.Context(), r.leases, inc.ID, kinetl.Resolution{From: kinetl.At("4", 0)}); err == nil {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, inc.ID, kinetl.Resolution{From: kinetl.At("4", 0)}); err == nil {
 			t.Error("resolved from a record")
 		}
-		if _, err := kinetl.ResolveWith(t.Context(), r.leases, inc.ID, kinetl.Resolution{From: kinetl.Since(at)}); err != nil {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, inc.ID, kinetl.Resolution{From: kinetl.Since(at)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.once(r.worker("b")); err != nil {

@@ -46,15 +46,7 @@ type Resolution struct {
 	From Position
 }
 
-// Resolve is ResolveWith a Resolution from Oldest, if acceptGap, or the zero one.
-func Resolve(ctx context.Context, store lease.Store, id string, acceptGap bool) (Resolved, error) {
-	if acceptGap {
-		return ResolveWith(ctx, store, id, Resolution{From: Oldest})
-	}
-	return ResolveWith(ctx, store, id, Resolution{})
-}
-
-// ResolveWith closes an open incident on every lease that has it (R24). It may be
+// Resolve closes an open incident on every lease that has it (R24). It may be
 // called while workers run: the owner of a lease notices that the row was changed, gives
 // the shard up, and whoever takes it goes by what the row says then.
 //
@@ -67,7 +59,7 @@ func Resolve(ctx context.Context, store lease.Store, id string, acceptGap bool) 
 //
 // Others take no notice of From. Errors: *UnknownIncidentError, *UnresolvableError, or
 // one of the store.
-func ResolveWith(ctx context.Context, store lease.Store, id string, r Resolution) (Resolved, error) {
+func Resolve(ctx context.Context, store lease.Store, id string, r Resolution) (Resolved, error) {
 	if _, err := ParsePosition(string(r.From)); r.From != "" && (err != nil || !r.From.IsStart()) {
 		return Resolved{}, fmt.Errorf("resolve incident %s: reading can go on at the oldest record or at an instant, not at %q", id, r.From.String())
 	}

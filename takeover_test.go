@@ -134,10 +134,10 @@ func TestLeasesOfAnotherStream(t *testing.T) {
 		}
 		r.wantOrders()
 		var refused *kinetl.UnresolvableError
-		if _, err := kinetl.ResolveWith(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{}); !errors.As(err, &refused) {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{}); !errors.As(err, &refused) {
 			t.Errorf("resolved without saying that the stream is gone: %v", err)
 		}
-		if _, err := kinetl.ResolveWith(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.once(r.worker("b")); err != nil {
@@ -202,7 +202,7 @@ func TestCheckpointsThatCantBe(t *testing.T) {
 					r.wantOrders(2, 3, 4)
 					return
 				}
-				if _, err := kinetl.ResolveWith(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
+				if _, err := kinetl.Resolve(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
 					t.Fatal(err)
 				}
 				if err := r.once(r.worker("c")); err != nil {
@@ -228,7 +228,7 @@ func TestShardEndOfAnOpenShard(t *testing.T) {
 		r.put(left, 3)
 		r.wantHalted(r.once(r.worker("b")), kinetl.IncidentCheckpoint)
 		r.wantOrders(2)
-		if _, err := kinetl.ResolveWith(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.once(r.worker("c")); err != nil {
@@ -448,7 +448,7 @@ func TestALeaseThatCantBeRead(t *testing.T) {
 		}
 		r.wantOrders(2)
 		var refused *kinetl.UnresolvableError
-		if _, err := kinetl.Resolve(t.Context(), r.leases, incs[0].ID, true); !errors.As(err, &refused) {
+		if _, err := kinetl.Resolve(t.Context(), r.leases, incs[0].ID, kinetl.Resolution{From: kinetl.Oldest}); !errors.As(err, &refused) {
 			t.Errorf("resolved: %v", err)
 		}
 	})
@@ -489,7 +489,7 @@ func TestAStreamThatIsGone(t *testing.T) {
 					t.Errorf("%+v, lease %+v", inc, r.row(0))
 				}
 				r.wantHalted(r.once(r.worker("b")), kinetl.IncidentGone)
-				if _, err := kinetl.Resolve(t.Context(), r.leases, inc.ID, true); err != nil {
+				if _, err := kinetl.Resolve(t.Context(), r.leases, inc.ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
 					t.Fatal(err)
 				}
 				if err := r.once(r.worker("c")); err != nil {

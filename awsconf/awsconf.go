@@ -33,7 +33,6 @@ type Settings struct {
 	SecretAccessKey string
 	Role            string // ARN of a role to assume
 	ExternalID      string // that the role's trust policy asks for
-	Connections     int    // idle connections kept to the service; default 512
 }
 
 // Load builds the configuration. It calls no service; a role is assumed with the
@@ -47,7 +46,7 @@ func Load(ctx context.Context, s Settings) (aws.Config, error) {
 		return aws.Config{}, err
 	}
 	opts := []func(*config.LoadOptions) error{
-		config.WithHTTPClient(httpClient(s.Connections)),
+		config.WithHTTPClient(httpClient()),
 		config.WithLogger(logging.Nop{}), // what matters comes back as an error
 	}
 	if s.Region != "" {
@@ -111,15 +110,16 @@ func isLoopback(endpoint string) (bool, error) {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(), nil
 }
 
-// httpClient keeps a connection per shard instead of the SDK's ten per host, and
-// speaks HTTP/1.1, which costs less per polled page than HTTP/2 does in Go. It is
-// the SDK's own kind of client, to which the SDK adds AWS_CA_BUNDLE.
-func httpClient(connections int) *awshttp.BuildableClient {
-	if connections == 0 {
-		connections = 512
-	}
+// idleConnections are kept to a service: one for each shard that is read at full speed.
+// They cost nothing until that many calls were in flight at once.
+const idleConnections = 512
+
+// httpClient keeps more connections than the SDK's ten per host, and speaks HTTP/1.1,
+// which costs less per polled page than HTTP/2 does in Go. It is the SDK's own kind of
+// client, to which the SDK adds AWS_CA_BUNDLE.
+func httpClient() *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-		t.MaxIdleConns, t.MaxIdleConnsPerHost = connections, connections
+		t.MaxIdleConns, t.MaxIdleConnsPerHost = idleConnections, idleConnections
 		t.ResponseHeaderTimeout = 30 * time.Second
 		t.ForceAttemptHTTP2 = false
 		t.Protocols = new(http.Protocols)

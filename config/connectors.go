@@ -84,7 +84,8 @@ type DuckDB struct {
 	Path string `yaml:"path" rule:"required"`
 	// The most memory that DuckDB may use.
 	MemoryLimit Size `yaml:"memoryLimit" min:"16MiB" derived:"a share of the pipeline's memory"`
-	// The threads that DuckDB may use: more than one pays for tables of many shards on many processors.
+	// The threads that DuckDB may use. kinetl decodes beside them, and each table has its
+	// own commits.
 	Threads int `yaml:"threads" max:"1024" default:"1"`
 }
 

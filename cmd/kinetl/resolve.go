@@ -109,7 +109,7 @@ func (r *resolver) resolve(ctx context.Context, plan config.Plan, id string) (*r
 	if err != nil {
 		return nil, err
 	}
-	done, err := kinetl.ResolveWith(ctx, store, id, kinetl.Resolution{From: from})
+	done, err := kinetl.Resolve(ctx, store, id, kinetl.Resolution{From: from})
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,9 @@ type Options struct {
 	// MemoryLimit bounds DuckDB's buffers, in bytes; it belongs inside the byte
 	// budget (R27). Default: DuckDB's own, 80 % of the machine.
 	MemoryLimit int64
-	// Threads is how many threads DuckDB works with. Default 1: a second makes a commit
-	// no faster, since rows come in order and in one piece, and spins while it waits.
+	// Threads is how many threads DuckDB works with. Default 1: on two cores a second made
+	// a pipeline no faster, since decoding needs a core too, and it spins while it waits
+	// (bench/RESULTS.md).
 	Threads int
 
 	// RewriteLimit is the bytes up to which a table is rewritten to widen a column

@@ -111,7 +111,7 @@ func (w *world) resolve() {
 	ctx := context.Background()
 	leases, _ := w.leases.List(ctx)
 	for _, inc := range kinetl.AllIncidents(leases) {
-		if _, err := kinetl.Resolve(ctx, &w.leases, inc.ID, true); err != nil {
+		if _, err := kinetl.Resolve(ctx, &w.leases, inc.ID, kinetl.Resolution{From: kinetl.Oldest}); err != nil {
 			w.report("R24: %v", err)
 		}
 	}
