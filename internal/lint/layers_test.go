@@ -24,7 +24,9 @@ var layers = []layer{
 	{match: "lease/leasetest", ours: []string{"lease"}},
 	{match: "dest/desttest", ours: []string{".", "lease"}},
 	{match: "dest/postgres/postgrestest", ours: []string{"kinesis/kinesistest/npmserver"}},
-	{match: "kinesis/kinesistest/npmserver", ours: []string{}},
+	{match: "kinesis/kinesistest/npmserver", ours: []string{"internal/testserver"}},
+	{match: "lease/dynamolease/dynamotest", ours: []string{"internal/testserver"}},
+	{match: "internal/testserver", ours: []string{}},
 	{match: "lease/...", ours: []string{"lease"}},
 	{match: "codec/...", ours: []string{".", "lease"}},
 	{match: "kinesis/...", ours: []string{".", "lease"}},
@@ -52,6 +54,7 @@ var testOnly = map[string][]string{
 	"kinesis/kinesistest/npmserver": {"dest/postgres/postgrestest"},
 	"dest/postgres/postgrestest":    {"bench/...", "cmd/..."},
 	"internal/sim":                  {"internal/sim/..."},
+	"internal/testserver":           {"kinesis/kinesistest/npmserver", "lease/dynamolease/dynamotest"},
 }
 
 func fits(pattern, pkg string) bool {

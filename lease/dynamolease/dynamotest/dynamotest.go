@@ -3,8 +3,8 @@
 // protection, indexes that are added later).
 //
 // They are pinned in servers/ and installed once, dynalite by npm, moto into a virtual
-// environment of Python, into $KINETL_CACHE/dynamotest, by default .cache/dynamotest
-// beside go.mod. Where that can't be done the test is skipped and says what it left out.
+// environment of Python (see testserver.Install). Where that can't be done the test is
+// skipped and says what it left out.
 package dynamotest
 
 import (
@@ -16,6 +16,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"github.com/kinetl/kinetl/internal/testserver"
 )
 
 //go:embed servers
@@ -25,11 +27,8 @@ var servers embed.FS
 // within 10 ms. It ends with the test.
 func Dynalite(t testing.TB) (endpoint string) {
 	t.Helper()
-	dir := install(t, "dynalite 4.0.0", []string{"package.json", "dynalite.js"}, []string{"node", "npm"},
-		[]string{"npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"})
-	cmd := exec.Command("node", "dynalite.js")
-	cmd.Dir = dir
-	return start(t, cmd, "/")
+	dir := testserver.Install(t, "dynalite", "dynalite 4.0.0", named(t, "package.json", "dynalite.js"), []string{"node", "npm"}, testserver.NPM)
+	return start(t, exec.Command("node", "dynalite.js"), dir, "/")
 }
 
 // Moto starts moto 5.2.1 on 127.0.0.1 and returns its endpoint. It serves other AWS
@@ -37,13 +36,33 @@ func Dynalite(t testing.TB) (endpoint string) {
 func Moto(t testing.TB) (endpoint string) {
 	t.Helper()
 	python := filepath.Join("venv", "bin", "python")
-	dir := install(t, "moto 5.2.1", []string{"requirements.txt", "serve_moto.py"}, []string{"python3"},
+	dir := testserver.Install(t, "moto", "moto 5.2.1", named(t, "requirements.txt", "serve_moto.py"), []string{"python3"},
 		[]string{"python3", "-m", "venv", "venv"},
 		[]string{python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"})
-	cmd := exec.Command(filepath.Join(dir, python), "serve_moto.py")
+	return start(t, exec.Command(filepath.Join(dir, python), "serve_moto.py"), dir, "/moto-api/")
+}
+
+// named are files of servers/.
+func named(t testing.TB, names ...string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for _, name := range names {
+		text, err := servers.ReadFile("servers/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = text
+	}
+	return files
+}
+
+// start runs a server of servers/, which takes its port from PORT and minds its stdin.
+func start(t testing.TB, cmd *exec.Cmd, dir, health string) (endpoint string) {
+	t.Helper()
+	port := testserver.FreePort(t)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-	return start(t, cmd, "/moto-api/")
+	cmd.Env = append(os.Environ(), "PORT="+port, "PYTHONDONTWRITEBYTECODE=1")
+	return testserver.Start(t, cmd, port, health)
 }
 
 // Config reaches such a server.

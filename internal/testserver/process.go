@@ -1,11 +1,12 @@
-package dynamotest
+// Package testserver installs servers that somebody else wrote, pinned and once, and
+// runs them for a test. Packages that know a server by name use it.
+package testserver
 
 import (
 	"bytes"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -15,18 +16,14 @@ import (
 
 const startTimeout = 60 * time.Second
 
-// start runs a server on the port that it finds in PORT until the test ends, and waits
-// until it answers. The server ends when its stdin does: the system closes that when
-// the test's process dies, however it does.
-func start(t testing.TB, cmd *exec.Cmd, health string) (endpoint string) {
+// Start runs a server that will listen on a port of 127.0.0.1 until the test ends, waits
+// until it answers at the path health, and returns its endpoint. A server that minds its
+// stdin ends when that does: the system closes it when the test's process dies, however
+// it does.
+func Start(t testing.TB, cmd *exec.Cmd, port, health string) (endpoint string) {
 	t.Helper()
-	port := freePort(t)
 	output := &syncBuffer{}
 	cmd.Stdout, cmd.Stderr = output, output
-	if cmd.Env == nil {
-		cmd.Env = os.Environ()
-	}
-	cmd.Env = append(cmd.Env, "PORT="+port)
 	if _, err := cmd.StdinPipe(); err != nil { // open until Wait returns, or this process ends
 		t.Fatal(err)
 	}
@@ -68,7 +65,8 @@ func start(t testing.TB, cmd *exec.Cmd, health string) (endpoint string) {
 	}
 }
 
-func freePort(t testing.TB) string {
+// FreePort is a port that nobody listens on.
+func FreePort(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

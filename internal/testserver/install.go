@@ -1,25 +1,31 @@
-package dynamotest
+package testserver
 
 import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 )
 
 const installTimeout = 5 * time.Minute
 
-// install returns a folder that holds the files of servers/ that are named, and what
-// the commands put beside them. Test binaries run side by side, so each installs into
-// a folder of its own and the first to finish renames it into place; what is installed
-// must bear that. A test is skipped when a tool is missing or a command fails.
-func install(t testing.TB, what string, names, tools []string, commands ...[]string) (dir string) {
+// NPM installs the packages of a package.json; their scripts are not run.
+var NPM = []string{"npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"}
+
+// Install returns a folder of $KINETL_CACHE, by default .cache beside go.mod, that holds
+// the files and what the commands put beside them. Test binaries run side by side, so
+// each installs into a folder of its own and the first to finish renames it into place;
+// what is installed must bear that. A test is skipped, and says what it left out, when
+// a tool is missing or a command fails.
+func Install(t testing.TB, prefix, what string, files map[string][]byte, tools []string, commands ...[]string) (dir string) {
 	t.Helper()
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -31,14 +37,10 @@ func install(t testing.TB, what string, names, tools []string, commands ...[]str
 		t.Fatal(err)
 	}
 	hash := sha256.New()
-	contents := map[string][]byte{}
-	for _, name := range names {
-		if contents[name], err = servers.ReadFile("servers/" + name); err != nil {
-			t.Fatal(err)
-		}
-		hash.Write(contents[name])
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(files[name]), files[name])
 	}
-	dir = filepath.Join(cache, strings.ReplaceAll(what, " ", "-")+"-"+hex.EncodeToString(hash.Sum(nil)[:6]))
+	dir = filepath.Join(cache, prefix+"-"+hex.EncodeToString(hash.Sum(nil)[:6]))
 	if _, err := os.Stat(dir); err == nil {
 		return dir
 	}
@@ -47,7 +49,7 @@ func install(t testing.TB, what string, names, tools []string, commands ...[]str
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(temp)
-	for name, text := range contents {
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(temp, name), text, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +93,7 @@ func cacheDir() (string, error) {
 		}
 		base = filepath.Join(wd, ".cache")
 	}
-	dir, err := filepath.Abs(filepath.Join(base, "dynamotest"))
+	dir, err := filepath.Abs(filepath.Join(base, "servers"))
 	if err != nil {
 		return "", err
 	}
