@@ -12,8 +12,6 @@ package duckdb
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/kinetl/kinetl"
 )
@@ -28,13 +26,13 @@ var _ kinetl.Destination = (*Destination)(nil)
 func (d *Destination) Commit(ctx context.Context, table string, parts []kinetl.Part) (kinetl.CommitReport, error) {
 	c := &commit{table: table, parts: parts}
 	err := d.transact(ctx, func(t *tx) error { return c.run(ctx, t) })
-	if err != nil && len(c.apply) > 0 && c.inserting && isDataError(err) {
+	if err != nil && len(c.Apply) > 0 && c.inserting && isDataError(err) {
 		err = d.findRefused(ctx, c, err)
 	}
 	if err != nil {
 		return kinetl.CommitReport{}, fmt.Errorf("commit to %s: %w", table, err)
 	}
-	return kinetl.CommitReport{Fenced: c.fenced}, nil
+	return kinetl.CommitReport{Fenced: c.Fenced}, nil
 }
 
 // commit is one call of Commit.
@@ -42,16 +40,15 @@ type commit struct {
 	table   string
 	parts   []kinetl.Part
 	columns []column // as the commit's transaction sees them
-	apply   []kinetl.Part
-	moved   map[kinetl.ShardID]kinetl.Position
-	fenced  map[kinetl.ShardID]kinetl.Position
+	kinetl.Admitted
 
 	inserting bool // the failure, if any, is of the INSERT of rows
 }
 
 func (c *commit) run(ctx context.Context, t *tx) error {
-	stored, err := c.admit(ctx, t)
-	if err != nil || len(c.apply) == 0 {
+	rules := t.rules(c.table, "")
+	var err error
+	if c.Admitted, err = rules.Admit(ctx, c.parts); err != nil || len(c.Apply) == 0 {
 		return err
 	}
 	if c.columns, err = t.columns(ctx, c.table); err != nil {
@@ -68,54 +65,24 @@ func (c *commit) run(ctx context.Context, t *tx) error {
 	}
 	c.inserting = false
 	t.d.opts.Observe("dead letters")
-	if err := t.insertDeadLetters(ctx, c.table, c.apply); err != nil {
+	if err := t.insertDeadLetters(ctx, c.table, c.Apply); err != nil {
 		return err
 	}
 	t.d.opts.Observe("watermarks")
-	for _, shard := range sortedShards(c.moved) {
-		if err := t.setMark(ctx, c.table, shard, stored[shard], c.moved[shard]); err != nil {
+	for _, m := range c.Moved {
+		if err := rules.Rows.Set(ctx, m.Shard, m.From, m.To); err != nil {
 			return err
 		}
 	}
-	for _, p := range c.apply {
+	for _, p := range c.Apply {
 		if p.Gap == nil {
 			continue
 		}
-		if err := t.recordGap(ctx, c.table, kinetl.Move{Shard: p.Shard, From: p.After, To: p.Gap.To}, p.Gap.Reason); err != nil {
+		if err := rules.Rows.RecordGap(ctx, kinetl.Move{Shard: p.Shard, From: p.After, To: p.Gap.To}, p.Gap.Reason); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// admit reads the watermarks and decides by them. A row of another application is
-// no row of ours: the shard is fenced, and the next Claim says whose it is (R1).
-func (c *commit) admit(ctx context.Context, t *tx) (map[kinetl.ShardID]kinetl.Position, error) {
-	seen := map[kinetl.ShardID]bool{}
-	var shards []kinetl.ShardID
-	for _, p := range c.parts {
-		if !seen[p.Shard] {
-			seen[p.Shard] = true
-			shards = append(shards, p.Shard)
-		}
-	}
-	marks, err := t.marks(ctx, c.table, shards)
-	if err != nil {
-		return nil, err
-	}
-	stored := map[kinetl.ShardID]kinetl.Position{}
-	for shard, m := range marks {
-		if m.application == t.d.opts.Application {
-			stored[shard] = m.through
-		}
-	}
-	c.apply, c.moved, c.fenced = kinetl.Admit(stored, c.parts)
-	for shard, at := range c.fenced {
-		if at == "" {
-			c.fenced[shard] = marks[shard].through
-		}
-	}
-	return stored, nil
 }
 
 // batches are the rows to insert, once they are known to fit the table as it is in
@@ -123,7 +90,7 @@ func (c *commit) admit(ctx context.Context, t *tx) (map[kinetl.ShardID]kinetl.Po
 func (c *commit) batches(d *Destination) ([]batch, error) {
 	have := schemaOf(c.columns)
 	var out []batch
-	for _, p := range c.apply {
+	for _, p := range c.Apply {
 		if p.NumRows() == 0 {
 			continue
 		}
@@ -157,21 +124,4 @@ func (c *commit) missesValue(d *Destination, p kinetl.Part) string {
 		}
 	}
 	return ""
-}
-
-func sortedShards(m map[kinetl.ShardID]kinetl.Position) []kinetl.ShardID {
-	var out []kinetl.ShardID
-	for s := range m {
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b kinetl.ShardID) int {
-		if c := strings.Compare(a.Stream, b.Stream); c != 0 {
-			return c
-		}
-		if a.Created != b.Created {
-			return int(max(-1, min(1, a.Created-b.Created)))
-		}
-		return strings.Compare(a.Shard, b.Shard)
-	})
-	return out
 }

@@ -82,13 +82,13 @@ func fitsDecimal(text, precision, scale string) bool {
 func (d *Destination) findRefused(ctx context.Context, c *commit, cause error) error {
 	for _, search := range []func(context.Context, *commit, []kinetl.Part) ([]kinetl.RejectedRow, error){d.askForMisfits, d.bisect} {
 		done := map[kinetl.ShardID]bool{}
-		for _, p := range c.apply {
+		for _, p := range c.Apply {
 			if done[p.Shard] {
 				continue
 			}
 			done[p.Shard] = true
 			var parts []kinetl.Part
-			for _, q := range c.apply {
+			for _, q := range c.Apply {
 				if q.Shard == p.Shard && q.NumRows() > 0 {
 					parts = append(parts, q)
 				}

@@ -19,16 +19,6 @@ const (
 	sinkComment     = "kinetl: sink "
 )
 
-// endedElsewhere is the reason of the gap that Claim records when another system
-// finished a shard that this table held up to an earlier position.
-const endedElsewhere = "finished by another system"
-
-// mark is a stored watermark.
-type mark struct {
-	application string
-	through     kinetl.Position
-}
-
 func asRefused(err error) (*refusedError, bool) {
 	var e *refusedError
 	ok := errors.As(err, &e)
@@ -117,73 +107,77 @@ func (t *tx) sink(ctx context.Context) (id string, err error) {
 	return id, nil
 }
 
-// marks reads the watermarks of the given shards. The table's name is folded as the
-// catalogue does, or Orders and orders would each have watermarks for one table.
-func (t *tx) marks(ctx context.Context, table string, shards []kinetl.ShardID) (map[kinetl.ShardID]mark, error) {
-	out := map[kinetl.ShardID]mark{}
+// watermarks implements kinetl.Watermarks.
+type watermarks struct {
+	*tx
+	table string
+	sink  string // of rows that are made
+}
+
+func (t *tx) rules(table, sink string) kinetl.WatermarkRules {
+	return kinetl.WatermarkRules{Rows: watermarks{t, table, sink}, Table: table, Application: t.d.opts.Application, Adopt: t.d.opts.Adopt}
+}
+
+// Read: the table's name is folded as the catalogue does it, or Orders and orders would each have watermarks for one table.
+func (w watermarks) Read(ctx context.Context, shards []kinetl.ShardID) (map[kinetl.ShardID]kinetl.Watermark, error) {
+	out := map[kinetl.ShardID]kinetl.Watermark{}
 	if len(shards) == 0 {
 		return out, nil
 	}
-	args := []any{kinetl.Fold(table)}
+	args := []any{kinetl.Fold(w.table)}
 	for _, s := range shards {
 		args = append(args, s.Shard)
 	}
-	err := t.query(ctx, func(scan func(...any) error) error {
+	err := w.query(ctx, func(scan func(...any) error) error {
 		var s kinetl.ShardID
-		var m mark
+		var row kinetl.Watermark
 		var through string
-		if err := scan(&m.application, &s.Stream, &s.Created, &s.Shard, &through); err != nil {
+		if err := scan(&row.Application, &s.Stream, &s.Created, &s.Shard, &through); err != nil {
 			return err
 		}
-		m.through = kinetl.Position(through)
-		out[s] = m
+		row.Through = kinetl.Position(through)
+		out[s] = row
 		return nil
 	}, fmt.Sprintf("SELECT application, stream, stream_created, shard, through FROM %s WHERE table_name = ? AND shard IN (?%s)",
-		t.d.table(watermarksTable), strings.Repeat(", ?", len(shards)-1)), args...)
+		w.d.table(watermarksTable), strings.Repeat(", ?", len(shards)-1)), args...)
 	if err != nil {
-		return nil, fmt.Errorf("read the watermarks of %s: %w", table, err)
+		return nil, fmt.Errorf("read the watermarks of %s: %w", w.table, err)
 	}
 	return out, nil
 }
 
-func (t *tx) insertMark(ctx context.Context, table, sink string, s kinetl.ShardID, through kinetl.Position) error {
-	_, err := t.exec(ctx, fmt.Sprintf("INSERT INTO %s (application, table_name, stream, stream_created, shard, through, sink, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", t.d.table(watermarksTable)),
-		t.d.opts.Application, kinetl.Fold(table), s.Stream, s.Created, s.Shard, string(through), sink, t.d.opts.Now().UTC())
+// Insert: where another worker is making the same row, DuckDB fails this statement at
+// once, and the claim as a whole.
+func (w watermarks) Insert(ctx context.Context, s kinetl.ShardID, through kinetl.Position) (kinetl.Watermark, error) {
+	_, err := w.exec(ctx, fmt.Sprintf("INSERT INTO %s (application, table_name, stream, stream_created, shard, through, sink, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", w.d.table(watermarksTable)),
+		w.d.opts.Application, kinetl.Fold(w.table), s.Stream, s.Created, s.Shard, string(through), w.sink, w.d.opts.Now().UTC())
 	if err != nil {
-		return fmt.Errorf("insert the watermark of %s: %w", s, err)
+		return kinetl.Watermark{}, fmt.Errorf("insert the watermark of %s: %w", s, err)
 	}
-	return nil
+	return kinetl.Watermark{Application: w.d.opts.Application, Through: through}, nil
 }
 
-// setMark moves a watermark that is exactly at from. That it was is known from an
-// earlier statement of this transaction; the count is checked all the same, so that
-// no fault in that reasoning moves a watermark without its rows.
-func (t *tx) setMark(ctx context.Context, table string, s kinetl.ShardID, from, to kinetl.Position) error {
-	n, err := t.exec(ctx, fmt.Sprintf(`UPDATE %s SET application = ?, through = ?, updated_at = ?
-		WHERE table_name = ? AND stream = ? AND stream_created = ? AND shard = ? AND through = ?`, t.d.table(watermarksTable)),
-		t.d.opts.Application, string(to), t.d.opts.Now().UTC(), kinetl.Fold(table), s.Stream, s.Created, s.Shard, string(from))
+// Set: that the row was at from is known from an earlier statement of this transaction;
+// the count is checked all the same, so that no fault in that reasoning moves a
+// watermark without its rows.
+func (w watermarks) Set(ctx context.Context, s kinetl.ShardID, from kinetl.Watermark, to kinetl.Position) error {
+	n, err := w.exec(ctx, fmt.Sprintf(`UPDATE %s SET application = ?, through = ?, updated_at = ?
+		WHERE table_name = ? AND stream = ? AND stream_created = ? AND shard = ? AND application = ? AND through = ?`, w.d.table(watermarksTable)),
+		w.d.opts.Application, string(to), w.d.opts.Now().UTC(), kinetl.Fold(w.table), s.Stream, s.Created, s.Shard, from.Application, string(from.Through))
 	if err != nil {
 		return fmt.Errorf("move the watermark of %s: %w", s, err)
 	}
 	if n != 1 {
-		return fmt.Errorf("move the watermark of %s: %d rows at %s, want 1", s, n, from)
+		return fmt.Errorf("move the watermark of %s: %d rows at %s, want 1", s, n, from.Through)
 	}
 	return nil
 }
 
-func (t *tx) recordGap(ctx context.Context, table string, m kinetl.Move, reason string) error {
-	_, err := t.exec(ctx, fmt.Sprintf("INSERT INTO %s (application, table_name, stream, stream_created, shard, from_position, to_position, reason, \"at\") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", t.d.table(gapsTable)),
-		t.d.opts.Application, kinetl.Fold(table), m.Shard.Stream, m.Shard.Created, m.Shard.Shard, string(m.From), string(m.To), reason, t.d.opts.Now().UTC())
+func (w watermarks) RecordGap(ctx context.Context, m kinetl.Move, reason string) error {
+	_, err := w.exec(ctx, fmt.Sprintf("INSERT INTO %s (application, table_name, stream, stream_created, shard, from_position, to_position, reason, \"at\") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", w.d.table(gapsTable)),
+		w.d.opts.Application, kinetl.Fold(w.table), m.Shard.Stream, m.Shard.Created, m.Shard.Shard, string(m.From), string(m.To), reason, w.d.opts.Now().UTC())
 	if err != nil {
 		return fmt.Errorf("record the gap of %s: %w", m.Shard, err)
 	}
 	return nil
-}
-
-// owns refuses a watermark of another application (R1).
-func (d *Destination) owns(m mark, exists bool, table string, s kinetl.ShardID) error {
-	if !exists || m.application == d.opts.Application || d.opts.Adopt {
-		return nil
-	}
-	return &kinetl.OtherApplicationError{Shard: s, Table: table, Owner: m.application, Mine: d.opts.Application}
 }

@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/kinetl/kinetl"
 )
@@ -38,7 +37,7 @@ func (d *Destination) Commit(ctx context.Context, table string, parts []kinetl.P
 	if err != nil {
 		return kinetl.CommitReport{}, fmt.Errorf("commit to %s: %w", table, err)
 	}
-	return kinetl.CommitReport{Fenced: c.fenced}, nil
+	return kinetl.CommitReport{Fenced: c.Fenced}, nil
 }
 
 // commit is one try of one call of Commit.
@@ -46,16 +45,15 @@ type commit struct {
 	table   string
 	parts   []kinetl.Part
 	columns []column // as the commit's transaction sees them
-	apply   []kinetl.Part
-	moved   map[kinetl.ShardID]kinetl.Position
-	fenced  map[kinetl.ShardID]kinetl.Position
+	kinetl.Admitted
 
 	storing bool // the failure, if any, is of the rows and dead letters
 }
 
 func (c *commit) run(ctx context.Context, t *tx) error {
-	stored, err := c.admit(ctx, t)
-	if err != nil || len(c.apply) == 0 {
+	rules := t.rules(c.table, "")
+	var err error
+	if c.Admitted, err = rules.Admit(ctx, c.parts); err != nil || len(c.Apply) == 0 {
 		return err
 	}
 	c.storing = true
@@ -63,20 +61,16 @@ func (c *commit) run(ctx context.Context, t *tx) error {
 		return err
 	}
 	c.storing = false
-	for _, p := range c.apply {
+	for _, p := range c.Apply {
 		if p.Gap == nil {
 			continue
 		}
-		if err := t.recordGap(ctx, c.table, kinetl.Move{Shard: p.Shard, From: p.After, To: p.Gap.To}, p.Gap.Reason); err != nil {
+		if err := rules.Rows.RecordGap(ctx, kinetl.Move{Shard: p.Shard, From: p.After, To: p.Gap.To}, p.Gap.Reason); err != nil {
 			return err
 		}
 	}
 	t.d.opts.Observe("watermarks")
-	var changes []change
-	for _, shard := range sortedShards(c.moved) {
-		changes = append(changes, change{shard, mark{t.d.opts.Application, stored[shard]}, c.moved[shard]})
-	}
-	return t.setMarks(ctx, c.table, changes)
+	return watermarks{tx: t, table: c.table}.setAll(ctx, c.Moved)
 }
 
 // store stores rows and dead letters.
@@ -94,9 +88,9 @@ func (c *commit) store(ctx context.Context, t *tx) error {
 			return err
 		}
 	}
-	if slices.ContainsFunc(c.apply, func(p kinetl.Part) bool { return len(p.DeadLetters) > 0 }) {
+	if slices.ContainsFunc(c.Apply, func(p kinetl.Part) bool { return len(p.DeadLetters) > 0 }) {
 		t.d.opts.Observe("dead letters")
-		if err := t.copyDeadLetters(ctx, c.table, c.apply); err != nil {
+		if err := t.copyDeadLetters(ctx, c.table, c.Apply); err != nil {
 			return err
 		}
 	}
@@ -106,41 +100,11 @@ func (c *commit) store(ctx context.Context, t *tx) error {
 	return err
 }
 
-// admit reads the watermarks and decides by them. A row of another application is
-// no row of ours: the shard is fenced, and the next Claim says whose it is (R1).
-func (c *commit) admit(ctx context.Context, t *tx) (map[kinetl.ShardID]kinetl.Position, error) {
-	seen := map[kinetl.ShardID]bool{}
-	var shards []kinetl.ShardID
-	for _, p := range c.parts {
-		if !seen[p.Shard] {
-			seen[p.Shard] = true
-			shards = append(shards, p.Shard)
-		}
-	}
-	marks, err := t.marks(ctx, c.table, shards)
-	if err != nil {
-		return nil, err
-	}
-	stored := map[kinetl.ShardID]kinetl.Position{}
-	for shard, m := range marks {
-		if m.application == t.d.opts.Application {
-			stored[shard] = m.through
-		}
-	}
-	c.apply, c.moved, c.fenced = kinetl.Admit(stored, c.parts)
-	for shard, at := range c.fenced {
-		if at == "" {
-			c.fenced[shard] = marks[shard].through
-		}
-	}
-	return stored, nil
-}
-
 // rows is the rows of the admitted parts.
 func (c *commit) rows() (out []stretch) {
-	for i := range c.apply {
-		if n := c.apply[i].NumRows(); n > 0 {
-			out = append(out, stretch{&c.apply[i], 0, int(n)})
+	for i := range c.Apply {
+		if n := c.Apply[i].NumRows(); n > 0 {
+			out = append(out, stretch{&c.Apply[i], 0, int(n)})
 		}
 	}
 	return out
@@ -200,21 +164,4 @@ func (c *commit) missesValue(d *Destination, p *kinetl.Part) string {
 		}
 	}
 	return ""
-}
-
-func sortedShards(m map[kinetl.ShardID]kinetl.Position) []kinetl.ShardID {
-	var out []kinetl.ShardID
-	for s := range m {
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b kinetl.ShardID) int {
-		if c := strings.Compare(a.Stream, b.Stream); c != 0 {
-			return c
-		}
-		if a.Created != b.Created {
-			return int(max(-1, min(1, a.Created-b.Created)))
-		}
-		return strings.Compare(a.Shard, b.Shard)
-	})
-	return out
 }

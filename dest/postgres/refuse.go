@@ -25,7 +25,7 @@ const maxRefused = 1000
 func (d *Destination) findRefused(ctx context.Context, c *commit, cause error) error {
 	refused := &kinetl.RejectedError{Table: c.table}
 	err := d.rehearse(ctx, func(t *tx) error {
-		again := &commit{table: c.table, parts: c.parts, apply: c.apply}
+		again := &commit{table: c.table, parts: c.parts, Admitted: kinetl.Admitted{Apply: c.Apply}}
 		rows := again.rows()
 		if len(rows) == 0 {
 			return nil

@@ -18,16 +18,6 @@ const (
 	sinkComment     = "kinetl: sink "
 )
 
-// endedElsewhere is the reason of the gap that Claim records when another system
-// finished a shard that this table held up to an earlier position.
-const endedElsewhere = "finished by another system"
-
-// mark is a stored watermark.
-type mark struct {
-	application string
-	through     kinetl.Position
-}
-
 // ensureState makes the schema and the state tables, once per Destination.
 func (d *Destination) ensureState(ctx context.Context) error {
 	d.mu.Lock()
@@ -130,9 +120,19 @@ func (t *tx) lock(ctx context.Context, of ...string) error {
 	return nil
 }
 
-// marks reads the watermarks of the given shards.
-func (t *tx) marks(ctx context.Context, table string, shards []kinetl.ShardID) (map[kinetl.ShardID]mark, error) {
-	out := map[kinetl.ShardID]mark{}
+// watermarks implements kinetl.Watermarks.
+type watermarks struct {
+	*tx
+	table string
+	sink  string // of rows that are made
+}
+
+func (t *tx) rules(table, sink string) kinetl.WatermarkRules {
+	return kinetl.WatermarkRules{Rows: watermarks{t, table, sink}, Table: table, Application: t.d.opts.Application, Adopt: t.d.opts.Adopt}
+}
+
+func (w watermarks) Read(ctx context.Context, shards []kinetl.ShardID) (map[kinetl.ShardID]kinetl.Watermark, error) {
+	out := map[kinetl.ShardID]kinetl.Watermark{}
 	if len(shards) == 0 {
 		return out, nil
 	}
@@ -140,93 +140,81 @@ func (t *tx) marks(ctx context.Context, table string, shards []kinetl.ShardID) (
 	for i, s := range shards {
 		names[i] = s.Shard
 	}
-	err := t.query(ctx, func(scan func(...any) error) error {
+	err := w.query(ctx, func(scan func(...any) error) error {
 		var s kinetl.ShardID
-		var m mark
-		err := scan(&m.application, &s.Stream, &s.Created, &s.Shard, &m.through)
-		out[s] = m
+		var row kinetl.Watermark
+		err := scan(&row.Application, &s.Stream, &s.Created, &s.Shard, &row.Through)
+		out[s] = row
 		return err
-	}, fmt.Sprintf("SELECT application, stream, stream_created, shard, through FROM %s WHERE table_name = $1 AND shard = ANY($2)", t.d.table(watermarksTable)),
-		tableName(table), names)
+	}, fmt.Sprintf("SELECT application, stream, stream_created, shard, through FROM %s WHERE table_name = $1 AND shard = ANY($2)", w.d.table(watermarksTable)),
+		tableName(w.table), names)
 	if err != nil {
-		return nil, fmt.Errorf("read the watermarks of %s: %w", table, err)
+		return nil, fmt.Errorf("read the watermarks of %s: %w", w.table, err)
 	}
 	return out, nil
 }
 
-// insertMark makes a watermark row unless there is one, and returns what is stored: an
-// insert of another worker that came first has committed when this one has waited for
-// it, and the next statement sees it (R6).
-func (t *tx) insertMark(ctx context.Context, table, sink string, s kinetl.ShardID, through kinetl.Position) (mark, error) {
-	n, err := t.exec(ctx, fmt.Sprintf(`INSERT INTO %s (application, table_name, stream, stream_created, shard, through, sink, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) ON CONFLICT (table_name, stream, stream_created, shard) DO NOTHING`, t.d.table(watermarksTable)),
-		t.d.opts.Application, tableName(table), s.Stream, s.Created, s.Shard, string(through), sink)
+// Insert: an insert of another worker that came first has committed when this one has
+// waited for it, and the next statement sees it (R6).
+func (w watermarks) Insert(ctx context.Context, s kinetl.ShardID, through kinetl.Position) (kinetl.Watermark, error) {
+	n, err := w.exec(ctx, fmt.Sprintf(`INSERT INTO %s (application, table_name, stream, stream_created, shard, through, sink, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) ON CONFLICT (table_name, stream, stream_created, shard) DO NOTHING`, w.d.table(watermarksTable)),
+		w.d.opts.Application, tableName(w.table), s.Stream, s.Created, s.Shard, string(through), w.sink)
 	if err != nil {
-		return mark{}, fmt.Errorf("insert the watermark of %s: %w", s, err)
+		return kinetl.Watermark{}, fmt.Errorf("insert the watermark of %s: %w", s, err)
 	}
 	if n == 1 {
-		return mark{t.d.opts.Application, through}, nil
+		return kinetl.Watermark{Application: w.d.opts.Application, Through: through}, nil
 	}
-	marks, err := t.marks(ctx, table, []kinetl.ShardID{s})
+	rows, err := w.Read(ctx, []kinetl.ShardID{s})
 	if err != nil {
-		return mark{}, err
+		return kinetl.Watermark{}, err
 	}
-	m, ok := marks[s]
+	row, ok := rows[s]
 	if !ok {
-		return mark{}, fmt.Errorf("insert the watermark of %s: another row is in its way and gone", s)
+		return kinetl.Watermark{}, fmt.Errorf("insert the watermark of %s: another row is in its way and gone", s)
 	}
-	return m, nil
+	return row, nil
 }
 
-// change is one watermark to move.
-type change struct {
-	shard   kinetl.ShardID
-	from    mark
-	through kinetl.Position
+func (w watermarks) Set(ctx context.Context, s kinetl.ShardID, from kinetl.Watermark, to kinetl.Position) error {
+	return w.setAll(ctx, []kinetl.MovedWatermark{{Shard: s, From: from, To: to}})
 }
 
-// setMarks moves watermarks that are exactly where an earlier statement saw them, in
-// the order given. Another transaction may have moved one since: this one waited for
-// it at the row, finds it no longer fits, and fails as a whole (R11).
-func (t *tx) setMarks(ctx context.Context, table string, changes []change) error {
+// setAll moves watermarks that are exactly where an earlier statement saw them, in the
+// order given. Another transaction may have moved one since: this one waited for it at
+// the row, finds it no longer fits, and fails as a whole (R11).
+func (w watermarks) setAll(ctx context.Context, moved []kinetl.MovedWatermark) error {
 	batch := &pgx.Batch{}
-	for _, c := range changes {
-		if t.sabotaged() {
+	for _, m := range moved {
+		if w.sabotaged() {
 			batch.Queue(faulty)
 			continue
 		}
 		batch.Queue(fmt.Sprintf(`UPDATE %s SET application = $1, through = $2, updated_at = clock_timestamp()
-			WHERE table_name = $3 AND stream = $4 AND stream_created = $5 AND shard = $6 AND application = $7 AND through = $8`, t.d.table(watermarksTable)),
-			t.d.opts.Application, string(c.through), tableName(table), c.shard.Stream, c.shard.Created, c.shard.Shard, c.from.application, string(c.from.through))
+			WHERE table_name = $3 AND stream = $4 AND stream_created = $5 AND shard = $6 AND application = $7 AND through = $8`, w.d.table(watermarksTable)),
+			w.d.opts.Application, string(m.To), tableName(w.table), m.Shard.Stream, m.Shard.Created, m.Shard.Shard, m.From.Application, string(m.From.Through))
 	}
-	results := t.conn.SendBatch(ctx, batch)
-	for _, c := range changes {
+	results := w.conn.SendBatch(ctx, batch)
+	for _, m := range moved {
 		tag, err := results.Exec()
 		if err == nil && tag.RowsAffected() != 1 {
-			err = fmt.Errorf("%d rows at %s, want 1: another worker has moved it", tag.RowsAffected(), c.from.through)
+			err = fmt.Errorf("%d rows at %s, want 1: another worker has moved it", tag.RowsAffected(), m.From.Through)
 		}
 		if err != nil {
 			_ = results.Close() // tells the same
-			return fmt.Errorf("move the watermark of %s: %w", c.shard, oneLine(err))
+			return fmt.Errorf("move the watermark of %s: %w", m.Shard, oneLine(err))
 		}
 	}
 	return oneLine(results.Close())
 }
 
-func (t *tx) recordGap(ctx context.Context, table string, m kinetl.Move, reason string) error {
-	_, err := t.exec(ctx, fmt.Sprintf(`INSERT INTO %s (application, table_name, stream, stream_created, shard, from_position, to_position, reason, "at")
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())`, t.d.table(gapsTable)),
-		t.d.opts.Application, tableName(table), m.Shard.Stream, m.Shard.Created, m.Shard.Shard, string(m.From), string(m.To), storable(reason))
+func (w watermarks) RecordGap(ctx context.Context, m kinetl.Move, reason string) error {
+	_, err := w.exec(ctx, fmt.Sprintf(`INSERT INTO %s (application, table_name, stream, stream_created, shard, from_position, to_position, reason, "at")
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())`, w.d.table(gapsTable)),
+		w.d.opts.Application, tableName(w.table), m.Shard.Stream, m.Shard.Created, m.Shard.Shard, string(m.From), string(m.To), storable(reason))
 	if err != nil {
 		return fmt.Errorf("record the gap of %s: %w", m.Shard, err)
 	}
 	return nil
-}
-
-// owns refuses a watermark of another application (R1).
-func (d *Destination) owns(m mark, exists bool, table string, s kinetl.ShardID) error {
-	if !exists || m.application == d.opts.Application || d.opts.Adopt {
-		return nil
-	}
-	return &kinetl.OtherApplicationError{Shard: s, Table: table, Owner: m.application, Mine: d.opts.Application}
 }
