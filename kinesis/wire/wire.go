@@ -1,7 +1,7 @@
-// Package wire decodes what GetRecords and SubscribeToShard answer, behind the SDK's signing,
-// endpoints, credentials and typed errors. It speaks both formats that the service
-// does: CBOR, whose data comes as bytes, and JSON, whose base64 is decoded in place.
-// Records are views into the answer's buffer.
+// Package wire decodes what GetRecords and SubscribeToShard answer, behind the SDK's
+// signing, endpoints, credentials and typed errors. It speaks both formats that the
+// service does: CBOR, whose data comes as bytes, and JSON, whose base64 is decoded in
+// place. Records are views into the answer's buffer.
 package wire
 
 import (
@@ -32,13 +32,13 @@ const (
 // 10,000 records' worth of everything else.
 const maxAnswer = 64 << 20
 
-// Page is one answer of GetRecords, or one event of SubscribeToShard. Everything in it lives in one buffer, which is the page's,
-// until Release.
+// Page is one answer of GetRecords, or one event of SubscribeToShard. Everything in it
+// lives in one buffer, which is the page's, until Release.
 type Page struct {
 	Records     []kinetl.Record // as they are in the stream: not unpacked
 	Bytes       int64           // of data and partition keys
 	Lag         time.Duration   // MillisBehindLatest
-	Next        string          // NextShardIterator, or an event's ContinuationSequenceNumber; empty: the shard ends here
+	Next        string          // NextShardIterator or ContinuationSequenceNumber; empty: the shard ends here
 	ChildShards int             // how many are named
 
 	buffer []byte

@@ -119,6 +119,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add(`{"Records":[{"SequenceNumber":"1","PartitionKey":"k","Data":"e30=","ApproximateArrivalTimestamp":1.6E9}],"NextShardIterator":"x","MillisBehindLatest":5,"ChildShards":[{"a":[1,{"b":null}]}]}`)
 	f.Add(`{"Records":null,"MillisBehindLatest":0,"x":{"y":[true,false,null,"\ud83d\ude00\n"]}}`)
 	f.Add(`{"Records":[{"Data":"AAEC","PartitionKey":"\u00e4\\\"","ApproximateArrivalTimestamp":1764547200.123}]}`)
+	f.Add(`{"Records":[{}],"0aaa0aaaaa0aaaaa":0,"ChildShArds":[0]}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		page := &Page{buffer: []byte(body)}
 		err := page.decodeJSON()
@@ -142,15 +143,19 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// hasOddKeys reports members that encoding/json folds to ours or takes twice.
+var members = []string{"Records", "SequenceNumber", "PartitionKey", "Data", "ApproximateArrivalTimestamp", "NextShardIterator", "MillisBehindLatest", "ChildShards"}
+
+// hasOddKeys reports members that the oracle takes otherwise, and rightly so: it takes
+// a name in other letters for ours, the last one of two, and knows no events.
 func hasOddKeys(body string) bool {
-	lower := strings.ToLower(body)
-	for _, key := range []string{"records", "sequencenumber", "partitionkey", "data", "approximatearrivaltimestamp", "nextsharditerator", "millisbehindlatest", "childshards"} {
-		if strings.Count(lower, key) > 1 {
+	for _, key := range members {
+		folded := strings.Count(strings.ToLower(body), strings.ToLower(key))
+		if folded > 1 || folded != strings.Count(body, key) {
 			return true
 		}
 	}
-	return strings.Count(body, "Records") == 0 || strings.ContainsAny(lower, "\u017f\u212a") || strings.Contains(body, `\u`)
+	return !strings.Contains(body, "Records") || strings.ContainsAny(body, "\u017f\u212a") ||
+		strings.Contains(body, `\u`) || strings.Contains(body, "ContinuationSequenceNumber")
 }
 
 // FuzzCBOR: what an independent decoder reads is read alike; nothing panics.
