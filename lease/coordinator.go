@@ -82,13 +82,14 @@ func (c *Coordinator) Step(now time.Time, leases []Lease, listing Listing, held 
 	c.observe(now, leases)
 	c.listen(now, leases)
 	var actions []Action
-	for _, l := range Missing(leases, listing, start) {
+	missing := Missing(leases, listing, start)
+	for _, l := range missing {
 		actions = append(actions, Action{Kind: Create, Lease: l})
 	}
 	for _, l := range forgotten(leases, listing.Shards) {
 		actions = append(actions, Action{Kind: Delete, Lease: l})
 	}
-	t := c.table(now, leases, listing.Shards, held)
+	t := c.table(now, leases, missing, listing.Shards, held)
 	if t.foreign {
 		return append(actions, c.likeKCL(now, t)...)
 	}
@@ -140,6 +141,7 @@ func (c *Coordinator) observe(now time.Time, leases []Lease) {
 // there when this worker began may be of last year.
 func (c *Coordinator) listen(now time.Time, leases []Lease) {
 	if len(leases) == 0 {
+		c.listened = true // to an empty table: what will stand there comes later
 		return
 	}
 	first := slices.MinFunc(leases, func(a, b Lease) int { return strings.Compare(a.Key, b.Key) })
@@ -208,7 +210,7 @@ type table struct {
 
 // table sorts the leases. What can't be told from a row's owner and counter is left
 // out: it is open, and neither free nor anybody's.
-func (c *Coordinator) table(now time.Time, leases []Lease, shards []Shard, held []string) table {
+func (c *Coordinator) table(now time.Time, leases, missing []Lease, shards []Shard, held []string) table {
 	c.expiry = 0
 	t := table{ready: map[string]bool{}, others: map[string][]Lease{}}
 	runs := make(map[string]bool, len(held))
@@ -216,7 +218,7 @@ func (c *Coordinator) table(now time.Time, leases []Lease, shards []Shard, held 
 		runs[key] = true
 	}
 	maps.DeleteFunc(c.releasing, func(key string, _ bool) bool { return !runs[key] })
-	for _, l := range readable(leases) {
+	for _, l := range readable(leases, missing) {
 		t.ready[l.Key] = true
 	}
 	for _, l := range known(leases, shards) {
@@ -304,9 +306,13 @@ func actions(kind ActionKind, leases []Lease) (out []Action) {
 }
 
 // readable is the leases of shards that are not finished and whose parents all
-// are. A parent without a row was finished and cleaned up, or lies before the start.
-func readable(leases []Lease) []Lease {
+// are. A parent without a row was finished and cleaned up, or lies before the start,
+// unless it is to get one.
+func readable(leases, missing []Lease) []Lease {
 	open := map[string]bool{}
+	for _, l := range missing {
+		open[l.Key] = true
+	}
 	for _, l := range leases {
 		open[l.Key] = !l.Ended()
 	}

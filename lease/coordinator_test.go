@@ -15,7 +15,7 @@ import (
 // the decisions anew; commit only a difference that you understand.
 //
 //	worker NAME [max=N]        a coordinator with a failover of 10 s
-//	leases                     one a line: KEY CHECKPOINT [owner=] [counter=] [parents=a,b] [start=SECONDS] [handoff=] [gone] [foreign] [unreadable]
+//	leases                     one a line: KEY CHECKPOINT [owner=] [counter=] [parents=a,b] [start=SECONDS] [created=SECONDS] [handoff=] [gone] [foreign] [unreadable]
 //	signal                     what stands on the first lease
 //	shards                     one a line: KEY [parents=a,b] [closed-at-start]
 //	step at=SECONDS [held=a,b] [start=TRIM_HORIZON|LATEST|AT_TIMESTAMP] [instant=SECONDS]
@@ -122,6 +122,11 @@ func parseLease(t *testing.T, line string) Lease {
 				t.Fatal(err)
 			}
 			l.Start = second(n)
+		case "created":
+			if _, err := fmt.Sscan(value, &n); err != nil {
+				t.Fatal(err)
+			}
+			l.Created = second(n)
 		case "incident":
 			l.Incident = "[]"
 		case "handoff":

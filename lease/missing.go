@@ -35,7 +35,9 @@ type Start struct {
 // Missing is the rows to create, ancestors first (R17, R19).
 //
 // A shard gets no row if a descendant has one: it was finished and its row cleaned
-// up, and reading it again would repeat it. A shard with a leased ancestor starts
+// up, and reading it again would repeat it. But nobody cleans up, not KCL either, while a
+// child has not begun: such a row was deleted by hand, of a shard that may not have been
+// read to its end, and is made again. A shard with a leased ancestor starts
 // at its beginning. Any other shard starts where the application starts; if that
 // is an instant, only shards open then get a row, because an older one holds only
 // what came before, and its child would start at its own beginning, before the
@@ -61,7 +63,7 @@ func Missing(leases []Lease, listing Listing, start Start) []Lease {
 		leased[l.Key] = true
 		markAncestors(Group(l.Key), l.Parents)
 	}
-	instants := oldestInstants(leases)
+	instants, awaited := oldestInstants(leases), awaitedParents(leases)
 
 	var out []Lease
 	done := map[string]bool{} // visited; value: has a row, seen or to be made
@@ -78,7 +80,7 @@ func Missing(leases []Lease, listing Listing, start Start) []Lease {
 			}
 			ancestor = ancestor || leased[s.Group+p]
 		}
-		if leased[s.Key] || hasLeasedDescendant[s.Key] {
+		if leased[s.Key] || hasLeasedDescendant[s.Key] && !awaited[s.Key] {
 			// Without a row of its own it was dealt with before the start or cleaned up
 			// since; its children are then not at their beginning by right.
 			return leased[s.Key]
@@ -87,7 +89,7 @@ func Missing(leases []Lease, listing Listing, start Start) []Lease {
 			Key: s.Key, Parents: slices.Sorted(slices.Values(s.Parents)), Checkpoint: TrimHorizon, Created: listing.At,
 			Stream: s.Stream, StartingHashKey: s.StartingHashKey, EndingHashKey: s.EndingHashKey,
 		}
-		if !ancestor && start.Checkpoint != TrimHorizon {
+		if !ancestor && start.Checkpoint != TrimHorizon && (s.OpenAtStart || !awaited[s.Key]) {
 			if !s.OpenAtStart {
 				return false
 			}
@@ -104,6 +106,32 @@ func Missing(leases []Lease, listing Listing, start Start) []Lease {
 	slices.SortFunc(ordered, func(a, b Shard) int { return strings.Compare(a.Key, b.Key) })
 	for _, s := range ordered {
 		visit(s)
+	}
+	return out
+}
+
+// awaitedParents is the shards that a child waits for whose row nobody has ever held. A
+// row that was itself made again, after those of its children, awaits nothing: its own
+// parents may have been cleaned up long ago.
+func awaitedParents(leases []Lease) map[string]bool {
+	oldestChild := map[string]time.Time{}
+	for _, l := range leases {
+		for _, p := range l.Parents {
+			key := Group(l.Key) + p
+			if t, ok := oldestChild[key]; !ok || l.Created.Before(t) {
+				oldestChild[key] = l.Created
+			}
+		}
+	}
+	out := map[string]bool{}
+	for _, l := range leases {
+		child, has := oldestChild[l.Key]
+		if madeAgain := has && child.Before(l.Created); madeAgain || l.Checkpoint != TrimHorizon || l.Owner != "" || l.Counter > 0 || l.Unreadable != "" {
+			continue
+		}
+		for _, p := range l.Parents {
+			out[Group(l.Key)+p] = true
+		}
 	}
 	return out
 }
