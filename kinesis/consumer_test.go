@@ -1,6 +1,7 @@
 package kinesis
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -50,6 +51,33 @@ func TestConsumerIsRegisteredOnce(t *testing.T) {
 		}
 		if n := srv.Count("DescribeStreamConsumer"); n > 40 {
 			t.Errorf("looked %d times", n)
+		}
+	})
+}
+
+// K27: however often an application is started, killed or stopped, it has one consumer.
+// Another application has its own, and each is given every record.
+func TestRestartsShareOneConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := kinesistest.New(kinesistest.Options{StreamTransition: 7 * time.Second})
+		check(t, srv.CreateStream("s", 1))
+		time.Sleep(7 * time.Second)
+		must2(srv.Put("s", "k", []byte("1")))
+		for start := range 30 {
+			for _, application := range []string{"app", "other"} {
+				s := NewSource(Options{Client: client(srv.Transport()), Streams: []string{"s"}, Consumer: FanOut, ConsumerName: application})
+				r := must(s.Read(t.Context(), shards(t, s)[shard0].ID, oldest))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+start%3*20)*time.Second) // some are stopped before they read
+				if f, err := next(ctx, r); err != nil && !errors.Is(err, context.DeadlineExceeded) || err == nil && len(f.Records) != 1 {
+					t.Errorf("start %d of %s: %d records, %v", start, application, len(f.Records), err)
+				}
+				cancel()
+				check(t, r.Close())
+				time.Sleep(subscribeGap)
+			}
+		}
+		if n := srv.Count("RegisterStreamConsumer"); n != 2 || len(must(srv.Consumers("s"))) != 2 {
+			t.Errorf("%d registrations, consumers %q", n, must(srv.Consumers("s")))
 		}
 	})
 }

@@ -146,6 +146,8 @@ func (r *reader) lightCall(ctx context.Context) (f kinetl.Fetch, err error) {
 
 // call opens the iterator if there is none, and fetches one page.
 func (r *reader) call(ctx context.Context) (kinetl.Fetch, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	if r.iterator == "" {
 		if err := r.open(ctx); err != nil {
 			return kinetl.Fetch{}, err

@@ -22,6 +22,16 @@ import (
 	"github.com/kinetl/kinetl"
 )
 
+// callLimit is how long a call may take, its answer included. The HTTP client gives up a
+// call whose answer does not begin; without this, one that begins and does not go on
+// would stop a shard, or the looking for shards, for ever and without a word. A page of
+// 10 MiB over a slow line takes less.
+const callLimit = time.Minute
+
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, callLimit)
+}
+
 // Options configures a Source. Zero fields take the defaults named.
 type Options struct {
 	Client  *kinesis.Client // required
@@ -154,7 +164,7 @@ func (s *Source) list(ctx context.Context, st *stream, openAt time.Time, out *[]
 	}
 	var at time.Time
 	for {
-		answer, err := s.opts.Client.ListShards(ctx, in)
+		answer, err := s.listPage(ctx, in)
 		if err != nil {
 			return at, err
 		}
@@ -171,6 +181,12 @@ func (s *Source) list(ctx context.Context, st *stream, openAt time.Time, out *[]
 		// both together.
 		in = &kinesis.ListShardsInput{NextToken: answer.NextToken}
 	}
+}
+
+func (s *Source) listPage(ctx context.Context, in *kinesis.ListShardsInput) (*kinesis.ListShardsOutput, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	return s.opts.Client.ListShards(ctx, in)
 }
 
 func shardInfo(st *stream, sh types.Shard) kinetl.ShardInfo {
@@ -263,7 +279,7 @@ func (s *Source) listStreams(ctx context.Context) ([]string, error) {
 	var names []string
 	p := kinesis.NewListStreamsPaginator(s.opts.Client, &kinesis.ListStreamsInput{})
 	for p.HasMorePages() {
-		page, err := p.NextPage(ctx)
+		page, err := nextPage(ctx, p)
 		if err != nil {
 			return nil, err
 		}
@@ -272,9 +288,17 @@ func (s *Source) listStreams(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+func nextPage(ctx context.Context, p *kinesis.ListStreamsPaginator) (*kinesis.ListStreamsOutput, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	return p.NextPage(ctx)
+}
+
 // describe looks a stream up. A stream that was found by listing and is gone or
 // not there yet is left out; one that was asked for by name is an error.
 func (s *Source) describe(ctx context.Context, name string) (*stream, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	in := &kinesis.DescribeStreamSummaryInput{StreamName: &name}
 	if strings.HasPrefix(name, "arn:") {
 		in = &kinesis.DescribeStreamSummaryInput{StreamARN: &name}
