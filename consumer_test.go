@@ -519,8 +519,9 @@ func TestTakeOverWhileListingFails(t *testing.T) {
 	})
 }
 
-// R1: leases of a stream that was deleted, or created anew, can't be read. They
-// don't count towards a worker's share, or a live shard would wait for ever.
+// R1, R26, K17: leases of a stream that was deleted and created anew can't be read, which
+// is one incident. They don't count towards a worker's share, or a live shard would wait
+// for ever.
 func TestLeasesOfADeletedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2)
@@ -539,6 +540,13 @@ func TestLeasesOfADeletedStream(t *testing.T) {
 		a.drain(t)
 		b.drain(t)
 		r.wantOrders(1, 2)
+		if n := r.count(kinetl.EventIncident); n < 1 || n > 2 {
+			t.Errorf("the two workers told of it %d times", n)
+		}
+		leases, _ := r.leases.List(t.Context())
+		if incs := kinetl.AllIncidents(leases); len(incs) != 1 || incs[0].Kind != kinetl.IncidentGone {
+			t.Errorf("incidents %+v", incs)
+		}
 	})
 }
 

@@ -64,7 +64,8 @@ func (f *troop) join(name string) {
 // live puts records for so long.
 func (f *troop) live(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		f.put(f.rng.IntN(len(f.shards)), f.records)
+		open := f.openShards()
+		f.put(open[f.rng.IntN(len(open))], f.records)
 		f.records++
 		time.Sleep(min(50*time.Millisecond, time.Until(end)))
 	}
@@ -191,6 +192,27 @@ func TestManyShardsStart(t *testing.T) {
 	})
 }
 
+// K5: 64 shards have their first records in the table, from one worker, seconds after its
+// start: not one lease a tick.
+func TestFirstRecordsOfManyShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 64)
+		for i := range 64 {
+			r.put(i, i)
+		}
+		p := r.worker("a")
+		p.Consumer.Leases = &flaky{Store: r.leases, hook: func(string, lease.Lease) fate { return fate{hang: 10 * time.Millisecond} }}
+		began := time.Now()
+		w := r.start(p)
+		r.until("every shard has its record in the table", r.has(64))
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		w.drain(t)
+		r.wantOrders(span(0, 63)...)
+	})
+}
+
 // R20: a worker that stops says so after its last release, also when its store failed
 // it before; lost signals cost time and no more.
 func TestSignalsThatAreLost(t *testing.T) {
@@ -260,11 +282,19 @@ func TestWatchKeepsOff(t *testing.T) {
 		if n := looks.Load() - before; n < 9 || n > 11 {
 			t.Errorf("looked %d times in ten minutes", n)
 		}
+		// Where there is reason to, it looks sooner.
+		verdict.Store(&lease.Verdict{Judgement: lease.Clear, Wait: 20 * time.Second})
+		before = looks.Load()
+		time.Sleep(10 * time.Minute)
+		if n := looks.Load() - before; n < 20 || n > 30 {
+			t.Errorf("looked %d times in ten minutes, want every 20 s", n)
+		}
 		r.put(1, 2)
 		time.Sleep(300 * time.Millisecond)
 		verdict.Store(&lease.Verdict{Judgement: lease.Live, Note: "worker k holds the leader lock"})
 		err := r.end(w)
-		if err == nil || !strings.Contains(err.Error(), "KCL 3") || !strings.Contains(err.Error(), "worker k") {
+		var kcl3 *lease.KCL3Error
+		if !errors.As(err, &kcl3) || !strings.Contains(err.Error(), "worker k") {
 			t.Fatalf("the run ended with %v", err)
 		}
 		for i := range 2 {

@@ -160,6 +160,93 @@ func TestAHandlersOwnCheckpoints(t *testing.T) {
 	})
 }
 
+// KCL complaint 4: leases move while records come in, to one that joins and from one
+// that stops. A handler that checkpoints what it is given is given nothing twice.
+func TestHandlersHandOver(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 6)
+			rng := newDice(seed)
+			var n notes
+			members := map[string]*running{}
+			join := func(name string) {
+				ctx, stop := context.WithCancel(t.Context())
+				w := &running{stop, make(chan error, 1)}
+				c := r.consumer(name, false)
+				c.Leases = &flaky{Store: r.leases, hook: func(string, lease.Lease) fate { return fate{hang: 10 * time.Millisecond} }}
+				go func() {
+					w.done <- c.Handle(ctx, func(ctx context.Context, s *kinetl.Shard, records []kinetl.Record) error {
+						time.Sleep(time.Duration(rng.n(400)) * time.Millisecond)
+						return keep(&n)(ctx, s, records)
+					})
+				}()
+				members[name] = w
+			}
+			put := 0
+			live := func(d time.Duration) {
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+					r.put(rng.n(6), put)
+					put++
+				}
+			}
+			join("a")
+			live(10 * time.Second)
+			join("b")
+			live(15 * time.Second)
+			join("c")
+			live(15 * time.Second)
+			members["a"].drain(t)
+			live(10 * time.Second)
+			members["b"].drain(t)
+			live(10 * time.Second)
+			r.until("all is handed over", func() bool { return len(n.have()) >= put })
+			members["c"].drain(t)
+			got := n.have()
+			slices.Sort(got)
+			if !slices.Equal(got, span(0, put-1)) {
+				t.Errorf("%d records were put, %d handed over, %d of them different", put, len(got), len(slices.Compact(got)))
+			}
+			if lost := r.count(kinetl.EventLeaseLost); lost > 0 {
+				t.Errorf("%d leases were lost", lost)
+			}
+		})
+	}
+}
+
+// KCL complaint 23: handlers that take six minutes for a page keep their leases, each
+// beside the other, and go on behind that page.
+func TestASlowHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		var n notes
+		slow := func(ctx context.Context, s *kinetl.Shard, records []kinetl.Record) error {
+			time.Sleep(6 * time.Minute)
+			return keep(&n)(ctx, s, records)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 2)
+		go func() { done <- r.consumer("a", false).Handle(ctx, slow) }()
+		go func() { done <- r.consumer("b", false).Handle(ctx, slow) }()
+		r.until("each holds a shard", r.shared)
+		r.put(0, span(1, 15)...)
+		r.put(1, span(16, 20)...)
+		time.Sleep(time.Minute)
+		r.put(1, 21)
+		time.Sleep(20 * time.Minute)
+		stop()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		got := n.have()
+		slices.Sort(got)
+		if !slices.Equal(got, span(1, 21)) || r.count(kinetl.EventLeaseLost) > 0 {
+			t.Errorf("handed over %v, %d leases lost", got, r.count(kinetl.EventLeaseLost))
+		}
+	})
+}
+
 // Handlers share shards of several streams and read what expired unread no further
 // than a person allows.
 func TestHandlersInAFleet(t *testing.T) {

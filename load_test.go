@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -278,6 +279,91 @@ func TestADeathBetweenEndAndShardEnd(t *testing.T) {
 		if n := len(r.resumes[shardOf("orders", 0)]); n != 1 {
 			t.Errorf("the finished shard was read %d times", n)
 		}
+	})
+}
+
+// K2: a worker is killed in the midst of a closed shard. The next one goes on there, at
+// what the table holds, and reads the rest before the children.
+func TestAKillInsideAClosedShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		r.put(0, span(1, 45)...)
+		left, _ := r.split(0)
+		r.put(left, 46)
+		var dead atomic.Bool
+		p := r.worker("a")
+		p.Config.Batch.Rows = 10
+		p.Consumer.Leases = &flaky{Store: r.leases, hook: func(string, lease.Lease) fate { return bad(dead.Load()) }}
+		p.Destination = r.memory.Handle(desttest.MemoryOptions{Fault: func(_ context.Context, step string) error {
+			if step == "commit:begin" {
+				dead.Store(dead.Load() || len(r.ids("orders")) >= 20)
+			}
+			return bad(dead.Load()).err
+		}})
+		w := r.start(p)
+		r.until("it is dead", dead.Load)
+		w.stop()
+		<-w.done
+		stored := len(r.ids("orders"))
+		if err := r.once(r.worker("b")); err != nil {
+			t.Fatal(err)
+		}
+		r.wantOrders(span(1, 46)...)
+		r.wantInOrder()
+		resumes := r.resumes[shardOf("orders", 0)]
+		if last, want := resumes[len(resumes)-1].After, kinetl.At(strconv.Itoa(stored), 0); stored < 20 || stored > 40 || last != want {
+			t.Errorf("%d rows were stored, reading went on after %s", stored, last)
+		}
+	})
+}
+
+// K34: what a lease says is durable, and of its own shard, whenever it is written, in
+// whatever order the parts of several shards land.
+func TestCheckpointsFollowTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3)
+		rng := newDice(34)
+		p := r.worker("a")
+		p.Config.Batch = kinetl.Batch{Rows: 3, Age: time.Second}
+		checked := 0
+		p.Consumer.Leases = &flaky{Store: r.leases, hook: func(call string, l lease.Lease) fate {
+			at := l.Sink.Position
+			if call != "update" || at == "" {
+				return fate{}
+			}
+			for id, mark := range r.memory.Read("orders").Watermarks {
+				if kinetl.LeaseKey(id) != l.Key {
+					continue
+				}
+				checked++
+				if kinetl.Position(at) > mark || l.Checkpoint != mark.String() && kinetl.Position(at) == mark {
+					t.Errorf("lease %s says %s (%s), the table %s", l.Key, l.Checkpoint, at, mark)
+				}
+			}
+			return fate{}
+		}}
+		p.Destination = r.memory.Handle(desttest.MemoryOptions{Fault: func(ctx context.Context, step string) error {
+			if step != "commit:begin" && step != "commit:done" {
+				return nil
+			}
+			if rng.n(5) == 0 {
+				return errInjected
+			}
+			return wait(ctx, time.Duration(rng.n(4000))*time.Millisecond)
+		}})
+		w := r.start(p)
+		for id := range 300 {
+			r.put(rng.n(3), id)
+			time.Sleep(100 * time.Millisecond)
+		}
+		w.drain(t)
+		if checked < 20 {
+			t.Errorf("only %d checkpoints were written", checked)
+		}
+		if err := r.once(r.worker("b")); err != nil {
+			t.Fatal(err)
+		}
+		r.wantOrders(span(0, 299)...)
 	})
 }
 

@@ -21,8 +21,9 @@ import (
 	"github.com/kinetl/kinetl/lease/dynamolease/dynamotest"
 )
 
-// The set-up of a stream in one account and state in another: every call is signed by
-// the identity that the documents give to its service, and by no other.
+// K37, KCL complaint 22: a stream in one account and region and state in others, polled
+// and by fan-out: every call is signed by the identity and for the region that the
+// documents give to its service, and by no other.
 func TestEveryCallIsSignedByItsIdentity(t *testing.T) {
 	stream, err := kinesistest.Start(kinesistest.Options{NoLimits: true})
 	if err != nil {
@@ -57,31 +58,36 @@ func TestEveryCallIsSignedByItsIdentity(t *testing.T) {
 		"the state by a role of its own":        {"{}", `role: "arn:aws:iam::333344445555:role/state"`, "OWNIDENTITY", "ASSUMED333344445555"},
 		"the stream by role, the state by role": {role, `role: "arn:aws:iam::333344445555:role/state"`, "ASSUMED222233334444", "ASSUMED333344445555"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			signers.forget()
-			folder := t.TempDir()
-			application := regexp.MustCompile(`[^a-z]+`).ReplaceAllString(name, "-")
-			documents := filepath.Join(folder, "pipeline.yaml")
-			writeFile(t, documents, fmt.Sprintf(identityDocuments, x.source, kinesis, filepath.Join(folder, "t.duckdb"), application, table, x.state))
-			var stderr bytes.Buffer
-			if code := execute(t.Context(), []string{"run", "--once", documents}, nil, io.Discard, &stderr); code != exitDone {
-				t.Fatalf("exit %d: %s", code, stderr.String())
-			}
-			signers.want(t, "kinesis", x.kinesis)
-			signers.want(t, "dynamodb", x.dynamodb)
-			if assumed := x.kinesis != "OWNIDENTITY" || x.dynamodb == "ASSUMED333344445555"; assumed {
-				signers.want(t, "sts", "OWNIDENTITY")
-			}
-			db, err := sql.Open("duckdb", filepath.Join(folder, "t.duckdb"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
-			var rows int
-			if err := db.QueryRow("SELECT count(*) FROM orders").Scan(&rows); err != nil || rows != 10 {
-				t.Errorf("%d rows of 10: %v", rows, err)
-			}
-		})
+		for _, consumer := range []string{"shared", "fan-out"} {
+			t.Run(name+"/"+consumer, func(t *testing.T) {
+				signers.forget()
+				folder := t.TempDir()
+				application := regexp.MustCompile(`[^a-z]+`).ReplaceAllString(name+consumer, "-")
+				documents := filepath.Join(folder, "pipeline.yaml")
+				writeFile(t, documents, fmt.Sprintf(identityDocuments, x.source, kinesis, consumer, filepath.Join(folder, "t.duckdb"), application, table, x.state))
+				var stderr bytes.Buffer
+				if code := execute(t.Context(), []string{"run", "--once", documents}, nil, io.Discard, &stderr); code != exitDone {
+					t.Fatalf("exit %d: %s", code, stderr.String())
+				}
+				signers.want(t, "kinesis", x.kinesis+" in eu-central-1")
+				signers.want(t, "dynamodb", x.dynamodb+" in eu-west-1")
+				if assumed := x.kinesis != "OWNIDENTITY" || x.dynamodb == "ASSUMED333344445555"; assumed {
+					signers.want(t, "sts", "OWNIDENTITY")
+				}
+				db, err := sql.Open("duckdb", filepath.Join(folder, "t.duckdb"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer db.Close()
+				var rows int
+				if err := db.QueryRow("SELECT count(*) FROM orders").Scan(&rows); err != nil || rows != 10 {
+					t.Errorf("%d rows of 10: %v", rows, err)
+				}
+			})
+		}
+	}
+	if n := stream.Count("SubscribeToShard"); n < 6*2 {
+		t.Errorf("%d subscriptions", n)
 	}
 }
 
@@ -89,7 +95,7 @@ const identityDocuments = `
 apiVersion: openetl.io/v1alpha1
 kind: Source
 metadata: { name: s }
-spec: { connector: kinesis, aws: %s, config: { region: eu-central-1, endpoint: %q, streams: [orders] } }
+spec: { connector: kinesis, aws: %s, config: { region: eu-central-1, endpoint: %q, streams: [orders], consumer: %s } }
 ---
 apiVersion: openetl.io/v1alpha1
 kind: Destination
@@ -114,6 +120,9 @@ func (s *signers) note(service string, r *http.Request) {
 	who := "nobody"
 	if m := credential.FindStringSubmatch(r.Header.Get("Authorization")); m != nil {
 		who = m[1]
+		if service != "sts" {
+			who += " in " + m[2]
+		}
 		if m[3] != service {
 			who += " for " + m[3]
 		}

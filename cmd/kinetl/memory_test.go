@@ -27,8 +27,8 @@ const (
 	perShard      = 12 << 20
 )
 
-// R27: 64 shards full of records and a table that takes none of them, at the
-// default settings, stay under 400 MB resident, DuckDB included.
+// R27, K22: 64 shards full of records and a table that takes none of them, at the
+// default settings, stay under 400 MB resident, DuckDB included, polled and by fan-out.
 func TestBlockedSinkMemory(t *testing.T) {
 	if documents := os.Getenv(blockedEnv); documents != "" {
 		runBlocked(documents)
@@ -46,9 +46,15 @@ func TestBlockedSinkMemory(t *testing.T) {
 	}
 	defer server.Close()
 	fillShards(t, server)
+	for _, consumer := range []string{"shared", "fan-out"} {
+		t.Run(consumer, func(t *testing.T) { blockedMemory(t, server, consumer) })
+	}
+}
+
+func blockedMemory(t *testing.T, server *kinesistest.Server, consumer string) {
 	folder := t.TempDir()
 	documents := filepath.Join(folder, "pipeline.yaml")
-	writeFile(t, documents, fmt.Sprintf(blockedDocuments, server.URL(), filepath.Join(folder, "blocked.duckdb"), filepath.Join(folder, "leases.db")))
+	writeFile(t, documents, fmt.Sprintf(blockedDocuments, server.URL(), consumer, filepath.Join(folder, "blocked.duckdb"), filepath.Join(folder, "leases.db")))
 
 	child := exec.Command(os.Args[0], "-test.run=TestBlockedSinkMemory$")
 	child.Env = append(os.Environ(), blockedEnv+"="+documents)
@@ -84,7 +90,7 @@ const blockedDocuments = `
 apiVersion: openetl.io/v1alpha1
 kind: Source
 metadata: { name: blocked }
-spec: { connector: kinesis, config: { region: us-east-1, endpoint: %q, streams: ["blocked"] } }
+spec: { connector: kinesis, config: { region: us-east-1, endpoint: %q, streams: ["blocked"], consumer: %s } }
 ---
 apiVersion: openetl.io/v1alpha1
 kind: Destination

@@ -18,15 +18,15 @@ func TestRulesNameTheirTests(t *testing.T) {
 	}
 	tests := testsOfTheTree(t)
 	for _, doc := range documents(t) {
-		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(doc.text, -1) {
+		for _, m := range regexp.MustCompile("`((?:Test|Fuzz|Example)\\w+)`").FindAllStringSubmatch(doc.text, -1) {
 			if !strings.Contains(tests, "func "+m[1]+"(") {
 				t.Errorf("%s names %s, which no package has", doc.name, m[1])
 			}
 		}
-	}
-	for _, m := range regexp.MustCompile(`suite: "([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
-		if !strings.Contains(tests, `"`+m[1]+`"`) {
-			t.Errorf("docs/rules.md names the case %q, which no suite has", m[1])
+		for _, m := range regexp.MustCompile(`suite: "([^"]+)"`).FindAllStringSubmatch(doc.text, -1) {
+			if !strings.Contains(tests, `"`+m[1]+`"`) {
+				t.Errorf("%s names the case %q, which no suite has", doc.name, m[1])
+			}
 		}
 	}
 	for n := 1; n <= 32; n++ {

@@ -19,7 +19,8 @@ import (
 	"github.com/kinetl/kinetl/lease/dynamolease/dynamotest"
 )
 
-// Of several processes that open a table at once one creates it, and all can use it.
+// Of several processes that open a table at once one creates it, on demand, and all can
+// use it. There is no table beside it.
 func TestOpenAtOnce(t *testing.T) {
 	cfg := dynamotest.Config(dynamotest.Dynalite(t))
 	var group sync.WaitGroup
@@ -48,6 +49,10 @@ func TestOpenAtOnce(t *testing.T) {
 	create(t, open(t, Options{AWS: cfg, Table: "leases"}), row("s:1"))
 	if all, err := open(t, Options{AWS: cfg, Table: "leases"}).List(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("opened again: %v, %v", all, err)
+	}
+	tables, err := raw{t, cfg, ""}.db().ListTables(t.Context(), &dynamodb.ListTablesInput{})
+	if err != nil || len(tables.TableNames) != 1 {
+		t.Errorf("tables %v, %v", tables.TableNames, err)
 	}
 }
 
