@@ -39,6 +39,20 @@ type Destination interface {
 	Close() error
 }
 
+// RowDeleter is a Destination that can delete the rows that are about to be read again.
+type RowDeleter interface {
+	Destination
+
+	// MoveAndDelete is Move, and deletes in the same transaction the rows and the dead
+	// letters of each shard from the record Again on. Sequence numbers are compared as
+	// numbers. With rehearse it says what it would delete, and changes nothing. Errors:
+	// those of Move; *UndeletableError when rows can't be told by their records.
+	MoveAndDelete(ctx context.Context, table string, moves []Move, reason string, rehearse bool) (map[ShardID]Deleted, error)
+}
+
+// Deleted is how much was deleted of one shard.
+type Deleted struct{ Rows, DeadLetters int64 }
+
 // Claim asks for the watermark of one shard.
 type Claim struct {
 	Shard   ShardID
@@ -69,4 +83,5 @@ type CommitReport struct {
 type Move struct {
 	Shard    ShardID
 	From, To Position
+	Again    Position // for MoveAndDelete: the first record that will be read again; empty: none
 }

@@ -98,6 +98,14 @@ func (e *MovedError) Error() string {
 	return fmt.Sprintf("%s: watermark in table %s is %s, not %s: it moved meanwhile, look again", e.Shard, e.Table, e.Stored, e.Wanted)
 }
 
+// UndeletableError: the rows that will be read again can't be told from others.
+// Nothing was changed.
+type UndeletableError struct{ Table, Reason string }
+
+func (e *UndeletableError) Error() string {
+	return fmt.Sprintf("rows of table %s can't be deleted by their records: %s; nothing was changed", e.Table, e.Reason)
+}
+
 // BrokenError: this process can't use the destination any more, whatever it tries.
 // The run ends; the next one goes on from the watermarks.
 type BrokenError struct{ Cause error }

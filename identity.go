@@ -7,9 +7,7 @@ import (
 )
 
 // identity makes _openetl_id: the record's identity, the same however often it is
-// read. It is hex of the first 16 bytes of SHA-256 over stream ARN, stream creation
-// time in seconds, shard id, sequence number and sub-sequence number, joined by line
-// feeds (R1).
+// read (R1); see RecordID.
 type identity struct {
 	text   []byte // what is hashed
 	prefix int    // bytes of text that the shard's records have in common
@@ -30,4 +28,13 @@ func (d *identity) append(dst []byte, rec *Record) []byte {
 	d.text = strconv.AppendUint(d.text, rec.Sub, 10)
 	sum := sha256.Sum256(d.text)
 	return hex.AppendEncode(dst, sum[:16])
+}
+
+// RecordID is the _openetl_id of a record: hex of the first 16 bytes of SHA-256 over
+// stream ARN, stream creation time in seconds, shard id, sequence number and
+// sub-sequence number, joined by line feeds.
+func RecordID(shard ShardID, sequence string, sub uint64) string {
+	var d identity
+	d.enter(&shard)
+	return string(d.append(nil, &Record{Sequence: sequence, Sub: sub}))
 }

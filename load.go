@@ -226,7 +226,7 @@ func (s *session) follow(ctx context.Context, l lease.Lease, through Position) (
 		return through, nil
 	}
 	const reason = "read by another system, which moved the checkpoint of the lease"
-	if err := s.p.Destination.Move(ctx, s.table.name, []Move{{s.id, through, to}}, reason); err != nil {
+	if err := s.p.Destination.Move(ctx, s.table.name, []Move{{Shard: s.id, From: through, To: to}}, reason); err != nil {
 		return "", fmt.Errorf("follow the checkpoint of another system: %w", err)
 	}
 	s.shard.Checkpoint(to, s.table.sink(to))

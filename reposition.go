@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,12 @@ type Repositioning struct {
 	// read: its records would come after theirs.
 	Descendants bool
 	Reason      string // recorded in _kinetl_gaps; must be set
+
+	// DeleteRows deletes the rows and dead letters that will be read again: those from
+	// the first record on that the stream still has after the new position. What has
+	// left the stream stays. The destination must be a RowDeleter.
+	DeleteRows bool
+	DryRun     bool // nothing is changed, the answer is what would be
 }
 
 // Repositioned is one shard that was moved.
@@ -34,6 +41,7 @@ type Repositioned struct {
 	Shard    ShardID
 	Table    string
 	From, To Position // From is To where the watermark stood there already, or was none: the shard had not been read
+	Deleted  Deleted
 }
 
 // FinishedError: a shard that is to be repositioned was finished, and shards that
@@ -57,7 +65,7 @@ func (e *FinishedError) Error() string {
 // A call that failed in between is repeated; it does no harm.
 //
 // Errors: *FinishedError; *MovedError, when a worker committed in between: repeat;
-// *OtherApplicationError; or one of source, store or destination. A shard that the
+// *OtherApplicationError; *UndeletableError; or one of source, store or destination. A shard that the
 // service does not list, that has no lease yet, or to which the position does not
 // belong, is an error before anything is written.
 func Reposition(ctx context.Context, r Repositioning) ([]Repositioned, error) {
@@ -71,9 +79,14 @@ func Reposition(ctx context.Context, r Repositioning) ([]Repositioned, error) {
 	if err := p.plan(); err != nil {
 		return nil, err
 	}
+	if r.DeleteRows {
+		if err := p.findAgain(ctx); err != nil {
+			return nil, err
+		}
+	}
 	moved, sinks, err := p.moveWatermarks(ctx)
-	if err != nil {
-		return nil, err
+	if err != nil || r.DryRun {
+		return moved, err
 	}
 	for _, m := range moved {
 		if err := p.moveLease(ctx, m, sinks[m.Table]); err != nil {
@@ -86,10 +99,11 @@ func Reposition(ctx context.Context, r Repositioning) ([]Repositioned, error) {
 // repositioner is one call of Reposition.
 type repositioner struct {
 	Repositioning
-	form   lease.Form
-	infos  []ShardInfo // parents first
-	leased map[string]lease.Lease
-	to     map[ShardID]Position
+	form    lease.Form
+	listing Listing // parents first
+	leased  map[string]lease.Lease
+	to      map[ShardID]Position
+	again   map[ShardID]Position // the first record of each shard that will be read again
 }
 
 func (p *repositioner) read(ctx context.Context) error {
@@ -104,11 +118,9 @@ func (p *repositioner) read(ctx context.Context) error {
 	for _, l := range leases {
 		p.leased[l.Key] = l
 	}
-	listing, err := p.Source.Shards(ctx, time.Time{})
-	if err != nil {
+	if p.listing, err = p.Source.Shards(ctx, time.Time{}); err != nil {
 		return fmt.Errorf("list shards: %w", err)
 	}
-	p.infos = listing.Shards
 	return nil
 }
 
@@ -120,7 +132,7 @@ func (p *repositioner) lease(s ShardID) (lease.Lease, bool) {
 // plan checks the positions and settles what becomes of descendants.
 func (p *repositioner) plan() error {
 	listed := map[ShardID]ShardInfo{}
-	for _, info := range p.infos {
+	for _, info := range p.listing.Shards {
 		listed[info.ID] = info
 	}
 	for shard, to := range p.To {
@@ -168,7 +180,7 @@ func (p *repositioner) planDescendants() error {
 		}
 	}
 	obstacles := map[ShardID][]ShardID{}
-	for _, info := range p.infos { // parents come first
+	for _, info := range p.listing.Shards { // parents come first
 		for _, parent := range info.Parents {
 			origin, behind := again[info.ID.Sibling(parent)]
 			l, leased := p.lease(info.ID)
@@ -186,7 +198,7 @@ func (p *repositioner) planDescendants() error {
 			}
 		}
 	}
-	for _, info := range p.infos {
+	for _, info := range p.listing.Shards {
 		if found := obstacles[info.ID]; len(found) > 0 {
 			return &FinishedError{info.ID, found}
 		}
@@ -194,11 +206,86 @@ func (p *repositioner) planDescendants() error {
 	return nil
 }
 
+// findAgain asks the stream for the first record of each shard that will be read again.
+// The table can't tell: what it holds from before that record has left the stream, and
+// deleted it would be lost.
+func (p *repositioner) findAgain(ctx context.Context) error {
+	if _, able := p.Destination.(RowDeleter); !able {
+		return errors.New("this destination can't delete rows: leave them, or delete them there")
+	}
+	p.again = map[ShardID]Position{}
+	type answer struct {
+		shard ShardID
+		first Position
+		err   error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	answers, turns := make(chan answer), make(chan struct{}, findAgainAtOnce)
+	for shard, to := range p.to {
+		go func() {
+			turns <- struct{}{}
+			first, err := firstAfter(ctx, p.Source, shard, to)
+			<-turns
+			answers <- answer{shard, first, err}
+		}()
+	}
+	var failed error
+	for range p.to {
+		a := <-answers
+		if a.err != nil && failed == nil {
+			failed = fmt.Errorf("look for the first record of %s after %s: %w", a.shard, p.to[a.shard], a.err)
+			cancel()
+		}
+		p.again[a.shard] = a.first
+	}
+	cancel()
+	return failed
+}
+
+// findAgainAtOnce is how many shards are asked at a time.
+const findAgainAtOnce = 32
+
+// firstAfter is the first record that the shard still has after a position; empty: none
+// up to its tip.
+func firstAfter(ctx context.Context, source Source, shard ShardID, after Position) (Position, error) {
+	reader, err := source.Read(ctx, shard, Resume{After: after, Accepted: true})
+	if err != nil {
+		return "", err
+	}
+	defer reader.Close()
+	for {
+		if _, err := reader.Ready(ctx); err != nil {
+			return "", err
+		}
+		f, err := reader.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		first := Position("")
+		for i := range f.Records {
+			// A reader that begins at the oldest record returns what comes before, too.
+			if at := f.Records[i].Position(); at > after {
+				first = at
+				break
+			}
+		}
+		if f.Release != nil {
+			f.Release()
+		}
+		if first != "" || !f.CaughtUp.IsZero() {
+			return first, nil
+		}
+	}
+}
+
 // moveWatermarks moves those that there are. Shards that were never read get theirs
 // now: a worker that claims one before its lease is written would make it elsewhere.
 func (p *repositioner) moveWatermarks(ctx context.Context) ([]Repositioned, map[string]string, error) {
 	byTable := map[string][]ShardID{}
-	for _, info := range p.infos {
+	for _, info := range p.listing.Shards {
 		if _, chosen := p.to[info.ID]; chosen {
 			table := p.Table(info.ID)
 			byTable[table] = append(byTable[table], info.ID)
@@ -207,32 +294,58 @@ func (p *repositioner) moveWatermarks(ctx context.Context) ([]Repositioned, map[
 	var out []Repositioned
 	sinks := map[string]string{}
 	for table, shards := range byTable {
-		var claims []Claim
-		for _, s := range shards {
-			claims = append(claims, Claim{Shard: s, Start: p.to[s]})
-		}
-		have, err := p.Destination.Claim(ctx, table, claims)
+		moved, sink, err := p.moveTable(ctx, table, shards)
 		if err != nil {
-			return nil, nil, fmt.Errorf("read watermarks of table %s: %w", table, err)
+			return nil, nil, err
 		}
-		var moves []Move
-		for _, s := range shards {
-			from := have.Through[s]
-			out = append(out, Repositioned{s, table, from, p.to[s]})
-			if from != p.to[s] {
-				moves = append(moves, Move{Shard: s, From: from, To: p.to[s]})
-			}
-		}
-		sinks[table] = have.Sink
-		if len(moves) == 0 {
-			continue
-		}
-		if err := p.Destination.Move(ctx, table, moves, p.Reason); err != nil {
-			return nil, nil, fmt.Errorf("move watermarks of table %s: %w", table, err)
-		}
+		out, sinks[table] = append(out, moved...), sink
 	}
 	slices.SortFunc(out, func(a, b Repositioned) int { return strings.Compare(LeaseKey(a.Shard), LeaseKey(b.Shard)) })
 	return out, sinks, nil
+}
+
+func (p *repositioner) moveTable(ctx context.Context, table string, shards []ShardID) (out []Repositioned, sink string, err error) {
+	slices.SortFunc(shards, compareShards) // as commits lock their watermarks
+	var claims []Claim
+	for _, s := range shards {
+		c := Claim{Shard: s}
+		if !p.DryRun {
+			c.Start = p.to[s]
+		}
+		claims = append(claims, c)
+	}
+	have, err := p.Destination.Claim(ctx, table, claims)
+	if err != nil {
+		return nil, "", fmt.Errorf("read watermarks of table %s: %w", table, err)
+	}
+	var moves []Move
+	for _, s := range shards {
+		from, exists := have.Through[s]
+		if !exists {
+			from = p.to[s]
+		}
+		out = append(out, Repositioned{Shard: s, Table: table, From: from, To: p.to[s]})
+		if exists && (from != p.to[s] || p.again[s] != "") {
+			moves = append(moves, Move{Shard: s, From: from, To: p.to[s], Again: p.again[s]})
+		}
+	}
+	switch {
+	case len(moves) == 0:
+	case p.DeleteRows:
+		deleted, err := p.Destination.(RowDeleter).MoveAndDelete(ctx, table, moves, p.Reason, p.DryRun)
+		if err != nil {
+			return nil, "", fmt.Errorf("move watermarks of table %s and delete rows: %w", table, err)
+		}
+		for i := range out {
+			out[i].Deleted = deleted[out[i].Shard]
+		}
+	case p.DryRun:
+	default:
+		if err := p.Destination.Move(ctx, table, moves, p.Reason); err != nil {
+			return nil, "", fmt.Errorf("move watermarks of table %s: %w", table, err)
+		}
+	}
+	return out, have.Sink, nil
 }
 
 // moveLease makes a lease say what the table says. It is nobody's then: its owner, if
@@ -244,6 +357,11 @@ func (p *repositioner) moveLease(ctx context.Context, m Repositioned, sink strin
 		setStart(&next, m.To)
 		next.Owner, next.OwnerSwitches, next.CaughtUp, next.Accepted, next.Children = "", 0, time.Time{}, "", nil
 		next.Sink = lease.Sink{ID: sink, Table: m.Table, Position: string(m.To)}
+		if m.To == Oldest {
+			// From what there is now on: a shard that was first listed long ago would
+			// have lost records since then, and be an incident (R26).
+			next.Created = p.listing.At
+		}
 		for _, inc := range OpenIncidents(next) {
 			if inc.Halts {
 				removeIncident(&next, inc.ID) // of where it stood

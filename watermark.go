@@ -15,7 +15,8 @@ type Watermark struct {
 // Watermarks is what the rules about watermarks need of a transaction of a Destination
 // that keeps them in rows. All methods belong to one transaction and one table.
 type Watermarks interface {
-	// Read returns the rows that there are, of these shards at least.
+	// Read returns the rows that there are of shards with these shards' ids, those of
+	// other streams included.
 	Read(ctx context.Context, shards []ShardID) (map[ShardID]Watermark, error)
 	// Insert makes a row of this application, unless another worker has made one
 	// meanwhile, and returns what is stored.

@@ -29,9 +29,15 @@ beyond it, never behind.`, "  kinetl position show pipeline.yaml", showPositions
 
 const positionNotes = `
 The table's watermarks move first, all in one transaction, recorded in _kinetl_gaps
-with the reason; then the leases. Rows that are stored already stay: what is read
-again is stored again. Workers in DynamoDB and PostgreSQL may run meanwhile; a DuckDB
-file must be free.
+with the reason; then the leases. Workers in DynamoDB and PostgreSQL may run
+meanwhile; a DuckDB file must be free.
+
+Rows that are stored already stay, and what is read again is stored again. With
+--delete-rows the rows and dead letters that will be read again are deleted in the
+transaction that moves the watermarks: those of each shard from the first record on
+that the stream still has after the new position. What has left the stream stays. A
+table whose rows do not tell their records (recordMetadata: none) is refused. With
+--dry-run nothing is changed, and the answer is what would be.
 
 A shard that is finished is moved only together with the shards that descend from it
 (--descendants), which then begin anew: its records would come after theirs.`
@@ -45,7 +51,7 @@ func setPositionCommand() *cobra.Command {
 after which reading goes on, with SEQUENCE:SUB inside an aggregate. A sequence number
 is one shard's, so it needs --shard.
 ` + positionNotes,
-		Example: "  kinetl position set pipeline.yaml --to 2026-11-30T00:00:00Z --reason 'bad rows since midnight'\n  kinetl position set pipeline.yaml --shard shardId-000000000003 --to 49645 --reason 'skip'",
+		Example: "  kinetl position set pipeline.yaml --to 2026-11-30T00:00:00Z --reason 'bad rows since midnight'\n  kinetl position set pipeline.yaml --shard shardId-000000000003 --to 49645 --reason 'skip'\n  kinetl position set pipeline.yaml --to 2026-11-30T00:00:00Z --delete-rows --dry-run",
 		Args:    needFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return r.run(cmd.Context(), args, cmd.OutOrStdout())
@@ -78,12 +84,15 @@ type repositioner struct {
 	to, reason, secrets string
 	shards              []string
 	descendants, asJSON bool
+	deleteRows, dryRun  bool
 }
 
 func (r *repositioner) flags(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&r.shards, "shard", nil, "shard `id`, with its stream where it is not the only one: STREAM/ID; may be repeated; default: every shard")
 	cmd.Flags().StringVar(&r.reason, "reason", "", "`text` that _kinetl_gaps keeps with the move")
 	cmd.Flags().BoolVar(&r.descendants, "descendants", false, "move the shards that descend from a finished one to their beginning")
+	cmd.Flags().BoolVar(&r.deleteRows, "delete-rows", false, "delete the rows and dead letters that will be read again")
+	cmd.Flags().BoolVar(&r.dryRun, "dry-run", false, "change nothing, show what would be")
 	cmd.Flags().BoolVar(&r.asJSON, "json", false, "print one JSON document")
 	cmd.Flags().StringVar(&r.secrets, "secrets", "", "`folder` with a file per secret; else the environment")
 }
@@ -96,11 +105,18 @@ type moved struct {
 	Table    string `json:"table"`
 	From     string `json:"from"`
 	To       string `json:"to"`
+
+	Deleted *deleted `json:"deleted,omitempty"` // with --delete-rows
+}
+
+type deleted struct {
+	Rows        int64 `json:"rows"`
+	DeadLetters int64 `json:"dead_letters"`
 }
 
 func (r *repositioner) run(ctx context.Context, files []string, out io.Writer) error {
 	switch {
-	case r.reason == "":
+	case r.reason == "" && !r.dryRun:
 		return exit(exitDocuments, errors.New("say why, with --reason: _kinetl_gaps keeps it"))
 	case r.to == "" && !r.reset:
 		return exit(exitDocuments, errors.New("say where to, with --to: oldest, latest, a time or a sequence number"))
@@ -118,10 +134,21 @@ func (r *repositioner) run(ctx context.Context, files []string, out io.Writer) e
 	}
 	list := []moved{}
 	for _, m := range done {
-		list = append(list, moved{plans[0].Pipeline.Metadata.Name, m.Shard.StreamName(), m.Shard.Shard, m.Table, m.From.String(), m.To.String()})
+		line := moved{Pipeline: plans[0].Pipeline.Metadata.Name, Stream: m.Shard.StreamName(), Shard: m.Shard.Shard, Table: m.Table, From: m.From.String(), To: m.To.String()}
+		if r.deleteRows {
+			line.Deleted = &deleted{m.Deleted.Rows, m.Deleted.DeadLetters}
+		}
+		list = append(list, line)
 	}
 	if r.asJSON {
 		return json.NewEncoder(out).Encode(list)
+	}
+	if r.deleteRows {
+		return table(out, "STREAM\tSHARD\tTABLE\tFROM\tTO\tROWS DELETED\tDEAD LETTERS", func(w io.Writer) {
+			for _, m := range list {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", m.Stream, m.Shard, m.Table, m.From, m.To, m.Deleted.Rows, m.Deleted.DeadLetters)
+			}
+		})
 	}
 	return table(out, "STREAM\tSHARD\tTABLE\tFROM\tTO", func(w io.Writer) {
 		for _, m := range list {
@@ -132,6 +159,8 @@ func (r *repositioner) run(ctx context.Context, files []string, out io.Writer) e
 
 func (r *repositioner) plan(ctx context.Context, plan config.Plan) (done []kinetl.Repositioned, err error) {
 	logger := slog.New(slog.DiscardHandler)
+	// Looking into a shard must not take a worker's subscription away.
+	plan.Source.Spec.Config.Consumer = "shared"
 	source, err := buildSource(ctx, plan, logger)
 	if err != nil {
 		return nil, exit(exitSurroundings, err)
@@ -156,11 +185,16 @@ func (r *repositioner) plan(ctx context.Context, plan config.Plan) (done []kinet
 	defer func() { err = errors.Join(err, dest.Close()) }()
 	done, err = kinetl.Reposition(ctx, kinetl.Repositioning{
 		Source: source, Leases: leases.Store, Destination: dest, To: to, Descendants: r.descendants, Reason: r.reason,
+		DeleteRows: r.deleteRows, DryRun: r.dryRun,
 		Table: func(s kinetl.ShardID) string { return plan.Pipeline.TableFor(s.StreamName()) },
 	})
 	var finished *kinetl.FinishedError
 	if errors.As(err, &finished) {
 		return nil, exit(exitDocuments, fmt.Errorf("%w (--descendants)", err))
+	}
+	var undeletable *kinetl.UndeletableError
+	if errors.As(err, &undeletable) {
+		return nil, exit(exitDocuments, err)
 	}
 	return done, classify(err)
 }

@@ -2,6 +2,8 @@ package desttest
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"github.com/kinetl/kinetl"
 )
@@ -197,18 +199,54 @@ func (m *Memory) storeRows(t *memoryTable, table string, apply []kinetl.Part) er
 
 // Move implements kinetl.Destination.
 func (m *Memory) Move(ctx context.Context, table string, moves []kinetl.Move, reason string) error {
-	return m.transact(ctx, "move", table, func(t *memoryTable) error {
-		for _, mv := range moves {
-			mark, exists := t.watermarks[mv.Shard]
-			if err := m.owns(mark, exists, table, mv.Shard); err != nil {
-				return err
-			}
-			if !exists || mark.through != mv.From {
-				return &kinetl.MovedError{Shard: mv.Shard, Table: table, Stored: mark.through, Wanted: mv.From}
-			}
-			t.watermarks[mv.Shard] = memoryMark{m.opts.Application, mv.To}
-			t.gaps = append(t.gaps, Gap{Shard: mv.Shard, From: mv.From, To: mv.To, Reason: reason, At: m.now().UTC()})
+	return m.transact(ctx, "move", table, func(t *memoryTable) error { return m.move(ctx, t, table, moves, reason) })
+}
+
+func (m *Memory) move(ctx context.Context, t *memoryTable, table string, moves []kinetl.Move, reason string) error {
+	for _, mv := range moves {
+		mark, exists := t.watermarks[mv.Shard]
+		if err := m.owns(mark, exists, table, mv.Shard); err != nil {
+			return err
 		}
-		return m.fault(ctx, "move:watermarks")
+		if !exists || mark.through != mv.From {
+			return &kinetl.MovedError{Shard: mv.Shard, Table: table, Stored: mark.through, Wanted: mv.From}
+		}
+		t.watermarks[mv.Shard] = memoryMark{m.opts.Application, mv.To}
+		t.gaps = append(t.gaps, Gap{Shard: mv.Shard, From: mv.From, To: mv.To, Reason: reason, At: m.now().UTC()})
+	}
+	return m.fault(ctx, "move:watermarks")
+}
+
+var errRehearsed = errors.New("rehearsed")
+
+// MoveAndDelete implements kinetl.RowDeleter. Memory knows each row's record; as an
+// engine could not, it refuses tables whose columns do not tell it.
+func (m *Memory) MoveAndDelete(ctx context.Context, table string, moves []kinetl.Move, reason string, rehearse bool) (map[kinetl.ShardID]kinetl.Deleted, error) {
+	deleted := map[kinetl.ShardID]kinetl.Deleted{}
+	err := m.transact(ctx, "move", table, func(t *memoryTable) error {
+		if err := m.move(ctx, t, table, moves, reason); err != nil {
+			return err
+		}
+		for _, mv := range moves {
+			if mv.Again == "" {
+				continue
+			}
+			if len(t.schema) > 0 && t.schema.Index(kinetl.ObjectColumn) < 0 && (t.schema.Index(kinetl.ShardColumn) < 0 || t.schema.Index(kinetl.SequenceColumn) < 0) {
+				return &kinetl.UndeletableError{Table: table, Reason: "no column tells a row's record"}
+			}
+			again := func(shard kinetl.ShardID, at kinetl.Position) bool { return shard == mv.Shard && at >= mv.Again }
+			rows := slices.DeleteFunc(slices.Clone(t.rows), func(r Row) bool { return again(r.Shard, r.Position) })
+			dead := slices.DeleteFunc(slices.Clone(t.deadLetters), func(d DeadLetter) bool { return again(d.Shard, kinetl.At(d.Sequence, d.Sub)) })
+			deleted[mv.Shard] = kinetl.Deleted{Rows: int64(len(t.rows) - len(rows)), DeadLetters: int64(len(t.deadLetters) - len(dead))}
+			t.rows, t.deadLetters = rows, dead
+		}
+		if rehearse {
+			return errRehearsed
+		}
+		return nil
 	})
+	if err != nil && !errors.Is(err, errRehearsed) {
+		return nil, err
+	}
+	return deleted, nil
 }

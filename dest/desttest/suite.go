@@ -52,7 +52,7 @@ type Harness struct {
 // Run is the conformance suite: what the engine relies on in every Destination that
 // keeps watermarks.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
-	for _, c := range slices.Concat(watermarkCases, rowCases, schemaCases, faultCases) {
+	for _, c := range slices.Concat(watermarkCases, deleteCases, rowCases, schemaCases, faultCases) {
 		t.Run(c.name, func(t *testing.T) {
 			c.run(&suite{T: t, Harness: open(t), table: "orders"})
 		})
