@@ -37,6 +37,7 @@ func (s *Set) checkEach() {
 			d.checkKeys("spec.config")
 			d.checkFormat(v.Spec.Config.Format)
 			d.checkRegions(v.Spec.Config)
+			d.checkStreamAWS(v.Spec.Config)
 		case *Destination:
 			switch c := v.Spec.Config.(type) {
 			case *KinesisDestination:
@@ -84,14 +85,49 @@ func (d *document) checkFormat(f Format) {
 func (d *document) checkRegions(k KinesisSource) {
 	region, of := k.Region, "spec.config.region"
 	for i, stream := range k.Streams {
-		r := streamRegion(stream)
+		r, path := streamRegion(stream), fmt.Sprintf("spec.config.streams[%d]", i)
+		own := slices.IndexFunc(k.StreamAWS, func(s StreamService) bool { return sameStream(s.Stream, stream) })
 		switch {
-		case r == "" || d.pending("spec.config.region"):
+		case r == "" || d.pending("spec.config.region") || d.pending("spec.config.streamAws"):
+		case own >= 0 && k.StreamAWS[own].Region != "":
+			if has := k.StreamAWS[own].Region; r != has {
+				d.fault(path, "", "the stream is in %s, but spec.config.streamAws[%d].region says %s", r, own, has)
+			}
 		case region == "":
-			region, of = r, fmt.Sprintf("spec.config.streams[%d]", i)
+			region, of = r, path
 		case r != region:
-			d.fault(fmt.Sprintf("spec.config.streams[%d]", i), "write one Source for each region",
+			d.fault(path, "give its region in streamAws, or write one Source for each region",
 				"the stream is in %s, but %s says %s", r, of, region)
+		}
+	}
+}
+
+// checkStreamAWS refuses what is said of a stream that the source does not name, of one
+// of several, or twice.
+func (d *document) checkStreamAWS(k KinesisSource) {
+	for i, s := range k.StreamAWS {
+		of := fmt.Sprintf("spec.config.streamAws[%d]", i)
+		d.checkKeys(of)
+		if d.pending("spec.config.streams") || d.pending(of+".stream") || s.Stream == "" {
+			continue
+		}
+		var names []string
+		named := 0
+		for _, stream := range k.Streams {
+			names = append(names, StreamName(stream))
+			if sameStream(stream, s.Stream) {
+				named++
+			}
+		}
+		switch {
+		case len(k.Streams) == 0:
+			d.fault(of+".stream", "name all streams in spec.config.streams", "spec.config.streams is missing: streamAws is of streams that are named")
+		case named == 0:
+			d.fault(of+".stream", didYouMean(StreamName(s.Stream), names), "%s.stream: spec.config.streams does not name %s", of, quote(s.Stream))
+		case named > 1:
+			d.fault(of+".stream", "write its ARN", "%s.stream: spec.config.streams names %d streams %s", of, named, quote(s.Stream))
+		case slices.ContainsFunc(k.StreamAWS[:i], func(o StreamService) bool { return sameStream(o.Stream, s.Stream) }):
+			d.fault(of+".stream", "", "%s.stream: stream %s is described twice", of, quote(s.Stream))
 		}
 	}
 }

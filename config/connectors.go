@@ -31,6 +31,9 @@ type KinesisSource struct {
 	Connection `yaml:",inline"`
 	// The streams, as names or ARNs; ListStreams is then never called.
 	Streams []string `yaml:"streams" is:"stream" derived:"every stream that can be listed"`
+	// How single ones of streams are reached. What is left out is as the source has it;
+	// profile, access key and role are taken together or not at all.
+	StreamAWS []StreamService `yaml:"streamAws" derived:"none"`
 	// A regular expression (RE2) that a stream's whole name must match.
 	StreamPattern string `yaml:"streamPattern" is:"regexp" derived:"every name"`
 	// Where a stream begins that has not been read before: its oldest record, what
@@ -48,6 +51,14 @@ type KinesisSource struct {
 	// The format in which records are asked for. auto: CBOR, or JSON where the
 	// endpoint does not speak CBOR.
 	Wire string `yaml:"wire" enum:"auto cbor json" default:"auto"`
+}
+
+// StreamService is the region and identity of one stream of a source. It takes the
+// identity whole: a role that is given here is never assumed with a key of the source's.
+type StreamService struct {
+	// The stream, as streams names it.
+	Stream  string `yaml:"stream" is:"stream" rule:"required"`
+	Service `yaml:",inline"`
 }
 
 // StartTime is the instant of StartPosition; zero for earliest and latest.

@@ -146,7 +146,7 @@ func (d *decoder) absentConfig(path string, parent reflect.Value) {
 	d.keys(path, nil, reflect.ValueOf(config).Elem())
 }
 
-// list reads a list of scalars. An empty one would read as "all", which is what
+// list reads a list of scalars or of objects. An empty one would read as "all", which is what
 // leaving the key out means.
 func (d *decoder) list(path string, n ast.Node, v reflect.Value, f field) {
 	seq, ok := n.(*ast.SequenceNode)
@@ -163,7 +163,7 @@ func (d *decoder) list(path string, n ast.Node, v reflect.Value, f field) {
 	for i, value := range seq.Values {
 		d.field(fmt.Sprintf("%s[%d]", path, i), value, v.Index(i), item, reflect.Value{})
 		for j := range i {
-			if !v.Index(i).IsZero() && v.Index(i).Equal(v.Index(j)) {
+			if kindOf(item.typ).isScalar() && !v.Index(i).IsZero() && v.Index(i).Equal(v.Index(j)) {
 				d.fault(fmt.Sprintf("%s[%d]", path, i), "", "%s holds %s twice", path, quote(v.Index(i).String()))
 			}
 		}

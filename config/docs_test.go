@@ -63,11 +63,17 @@ func rows(b *bytes.Buffer, all map[string]string, path string, t reflect.Type) {
 		if inner.Kind() == reflect.Pointer {
 			inner = inner.Elem()
 		}
-		if kind == kindObject || kind == kindRole {
+		switch {
+		case kind == kindObject || kind == kindRole:
 			rows(b, all, key, inner)
+		case isObjects(f.typ):
+			rows(b, all, key+"[]", inner.Elem())
 		}
 	}
 }
+
+// isObjects reports whether a type is a list of objects.
+func isObjects(t reflect.Type) bool { return kindOf(t) == kindList && kindOf(t.Elem()) == kindObject }
 
 func typeOf(f field) string {
 	if len(f.enum) > 0 {
@@ -81,6 +87,8 @@ func typeOf(f field) string {
 		kindBool: "true or false", kindDuration: "duration", kindSize: "size", kindList: "list of text",
 		kindRole: "text or object", kindObject: "object", kindConfig: "object"}[kindOf(f.typ)]
 	switch {
+	case isObjects(f.typ):
+		name = "list of objects"
 	case f.literal:
 		name += " (literal)"
 	case f.secret:

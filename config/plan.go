@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"reflect"
+	"slices"
 )
 
 // Plan is one pipeline with what it refers to, every default applied.
@@ -116,6 +117,48 @@ func copyOf(pointer reflect.Value) reflect.Value {
 
 // LeaseService is the region and identity of the lease store dynamodb.
 func (p Plan) LeaseService() Service { return p.Pipeline.Spec.Leases.AWS.over(p.Pipeline.Spec.AWS) }
+
+// StreamGroup is streams of a pipeline that are reached in one way.
+type StreamGroup struct {
+	Service Service
+	Streams []string // names or ARNs; empty: every stream that can be listed
+}
+
+// StreamGroups is the pipeline's streams by how they are reached, the source's own way
+// first.
+func (p Plan) StreamGroups() []StreamGroup {
+	source := p.Source.Spec
+	own := Service{Region: source.Config.Region, Endpoint: source.Config.Endpoint, Profile: source.AWS.Profile,
+		AccessKeyID: source.Config.AccessKeyID, SecretAccessKey: source.Config.SecretAccessKey, Role: source.AWS.Role}
+	if len(source.Config.StreamAWS) == 0 {
+		return []StreamGroup{{own, p.Streams()}}
+	}
+	groups := []StreamGroup{{Service: own}}
+	for _, stream := range p.Streams() {
+		service := own
+		if i := slices.IndexFunc(source.Config.StreamAWS, func(s StreamService) bool { return sameStream(s.Stream, stream) }); i >= 0 {
+			given := source.Config.StreamAWS[i].Service
+			service = given.over(own)
+			if given.Region == "" {
+				service.Endpoint = cmp.Or(service.Endpoint, own.Endpoint) // an endpoint is one region's
+			}
+		}
+		i := slices.IndexFunc(groups, func(g StreamGroup) bool { return g.Service == service })
+		if i < 0 {
+			i, groups = len(groups), append(groups, StreamGroup{Service: service})
+		}
+		groups[i].Streams = append(groups[i].Streams, stream)
+	}
+	if len(groups[0].Streams) == 0 {
+		groups = groups[1:] // without a name it would stand for every stream
+	}
+	return groups
+}
+
+// sameStream reports whether two spellings, a name or an ARN each, are of one stream.
+func sameStream(a, b string) bool {
+	return a == b || StreamName(a) == StreamName(b) && (StreamName(a) == a || StreamName(b) == b)
+}
 
 // derive applies the defaults that depend on other keys.
 func derive(p *Pipeline, d *Destination) {

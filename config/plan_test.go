@@ -179,3 +179,52 @@ func TestLeaseService(t *testing.T) {
 		}
 	}
 }
+
+// A stream may be reached in a way of its own. What is left out is the source's, and an
+// identity is taken whole.
+func TestStreamGroups(t *testing.T) {
+	const base = "region: eu-west-1, endpoint: 'http://own', accessKeyId: { env: ID }, secretAccessKey: { env: KEY }, streams: [a, 'arn:aws:kinesis:eu-west-1:111122223333:stream/b', c, d], "
+	plan := func(streamAWS, only string) Plan {
+		pipe := pipeline
+		if only != "" {
+			pipe = strings.Replace(pipeline, "source: { name: orders", "source: { name: orders, streams: ["+only+"]", 1)
+		}
+		set := parse(t, documents(sourceWith(base+streamAWS), destination, pipe))
+		if err := set.Resolve(Secrets{LookupEnv: func(name string) (string, bool) { return "own " + name, true }}); err != nil {
+			t.Fatal(err)
+		}
+		return set.Pipelines()[0]
+	}
+	const role = "arn:aws:iam::444455556666:role/reader"
+	groups := plan("streamAws: [{ stream: b, role: '"+role+"' }, { stream: c, region: eu-west-2 }, { stream: d, role: '"+role+"' }]", "").StreamGroups()
+	if len(groups) != 3 {
+		t.Fatalf("got %+v", groups)
+	}
+	own := groups[0].Service
+	if own.Region != "eu-west-1" || own.Endpoint != "http://own" || own.AccessKeyID.Reveal() != "own ID" || own.SecretAccessKey.Reveal() != "own KEY" {
+		t.Errorf("the source's own: %+v", own)
+	}
+	if want := (Service{Region: "eu-west-1", Endpoint: "http://own", Role: Role{ARN: role}}); groups[1].Service != want {
+		t.Errorf("a role: got %+v, want %+v", groups[1].Service, want)
+	}
+	elsewhere := own
+	elsewhere.Region, elsewhere.Endpoint = "eu-west-2", "" // the endpoint is of eu-west-1
+	if groups[2].Service != elsewhere {
+		t.Errorf("a region: got %+v, want %+v", groups[2].Service, elsewhere)
+	}
+	for i, want := range []string{"a", "arn:aws:kinesis:eu-west-1:111122223333:stream/b d", "c"} {
+		if got := strings.Join(groups[i].Streams, " "); got != want {
+			t.Errorf("group %d: got %s, want %s", i, got, want)
+		}
+	}
+	// A pipeline that reads one of them only, and that one by its own way.
+	groups = plan("streamAws: [{ stream: b, role: '"+role+"' }]", "b").StreamGroups()
+	if len(groups) != 1 || groups[0].Service.Role.ARN != role || len(groups[0].Streams) != 1 {
+		t.Errorf("got %+v", groups)
+	}
+	// Without any, one way for all that can be listed.
+	groups = parse(t, documents(source, destination, pipeline)).Pipelines()[0].StreamGroups()
+	if len(groups) != 1 || groups[0].Streams != nil {
+		t.Errorf("got %+v", groups)
+	}
+}

@@ -155,26 +155,6 @@ func shareMemory(plan config.Plan) (duckDB, records int64) {
 	return duckDB, max((memory-duckDB)/3, memory/8)
 }
 
-// kinesisSettings is how a source's streams are reached.
-func kinesisSettings(s config.Source) awsconf.Settings {
-	c := s.Spec.Config
-	return awsconf.Settings{
-		Region: c.Region, Endpoint: c.Endpoint,
-		AccessKeyID: c.AccessKeyID.Reveal(), SecretAccessKey: c.SecretAccessKey.Reveal(),
-		Role: s.Spec.AWS.Role.ARN, ExternalID: s.Spec.AWS.Role.ExternalID, Profile: s.Spec.AWS.Profile,
-	}
-}
-
-func buildSource(ctx context.Context, plan config.Plan, logger *slog.Logger) (*kinesis.Source, error) {
-	cfg, err := awsconf.Load(ctx, kinesisSettings(*plan.Source))
-	if err != nil {
-		return nil, fmt.Errorf("source %s: %w", plan.Source.Metadata.Name, err)
-	}
-	opts := sourceOptions(cfg, plan)
-	opts.Logger = logger
-	return kinesis.NewSource(opts), nil
-}
-
 // eventWindow is how many bytes of each shard's event stream may wait in memory, beside
 // the records that count as such: less than one event, which has up to a few MB.
 const eventWindow = 256 << 10
@@ -182,7 +162,7 @@ const eventWindow = 256 << 10
 func sourceOptions(cfg aws.Config, plan config.Plan) kinesis.Options {
 	c := plan.Source.Spec.Config
 	opts := kinesis.Options{
-		Client: awskinesis.NewFromConfig(cfg), Streams: plan.Streams(), ReadShare: c.ReadShare, Wire: kinesis.Wire(c.Wire),
+		Client: awskinesis.NewFromConfig(cfg), ReadShare: c.ReadShare, Wire: kinesis.Wire(c.Wire),
 		Idle: plan.Pipeline.Spec.Batch.Age / 2, // who wants rows soon wants them read soon
 	}
 	if c.Consumer == "fan-out" {

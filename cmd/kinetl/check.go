@@ -14,11 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kinetl/kinetl"
-	"github.com/kinetl/kinetl/awsconf"
 	"github.com/kinetl/kinetl/config"
 	"github.com/kinetl/kinetl/dest/duckdb"
 	"github.com/kinetl/kinetl/dest/postgres"
-	"github.com/kinetl/kinetl/kinesis"
 )
 
 func checkCommand() *cobra.Command {
@@ -99,14 +97,13 @@ func (c *checker) note(plan config.Plan, what string, code int, err error, detai
 // checkStreams lists shards, which needs the same permissions on a stream as
 // reading does but for GetShardIterator and GetRecords, and reads no record.
 func (c *checker) checkStreams(ctx context.Context, plan config.Plan) {
-	cfg, err := awsconf.Load(ctx, kinesisSettings(*plan.Source))
+	source, err := buildSource(ctx, plan, nil)
 	if err != nil {
 		c.note(plan, "AWS configuration", exitSurroundings, err, "")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	source := kinesis.NewSource(sourceOptions(cfg, plan))
 	listing, err := source.Shards(ctx, time.Time{})
 	streams, open := map[string]bool{}, 0
 	for _, s := range listing.Shards {
@@ -126,13 +123,15 @@ func (c *checker) checkStreams(ctx context.Context, plan config.Plan) {
 
 // checkFanOut says what enhanced fan-out would cost, and whether a stream has room
 // for another consumer.
-func (c *checker) checkFanOut(ctx context.Context, plan config.Plan, source *kinesis.Source) {
-	quotas, err := source.FanOutQuotas(ctx)
-	if err != nil {
-		c.note(plan, "fan-out", exitSurroundings, explain(err), "")
-	}
-	for _, q := range quotas {
-		c.note(plan, "fan-out", exitSurroundings, q.Err(), q.String())
+func (c *checker) checkFanOut(ctx context.Context, plan config.Plan, source sources) {
+	for _, g := range source {
+		quotas, err := g.FanOutQuotas(ctx)
+		if err != nil {
+			c.note(plan, "fan-out", exitSurroundings, explain(err), "")
+		}
+		for _, q := range quotas {
+			c.note(plan, "fan-out", exitSurroundings, q.Err(), q.String())
+		}
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 
-	"github.com/kinetl/kinetl/awsconf"
 	"github.com/kinetl/kinetl/config"
 	"github.com/kinetl/kinetl/kinesis"
 )
@@ -69,25 +68,29 @@ func deregister(ctx context.Context, plans []config.Plan, out io.Writer, asJSON 
 // deregisterPlan removes the consumers of one pipeline. It asks for no fan-out in the
 // document: whoever went back to polling is who wants them gone.
 func deregisterPlan(ctx context.Context, plan config.Plan) ([]string, error) {
-	cfg, err := awsconf.Load(ctx, kinesisSettings(*plan.Source))
+	source, err := buildSource(ctx, plan, nil, func(o *kinesis.Options) { o.ConsumerName = plan.Pipeline.Spec.Application })
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	opts := sourceOptions(cfg, plan)
-	opts.ConsumerName = plan.Pipeline.Spec.Application
-	removed, err := kinesis.NewSource(opts).Deregister(ctx)
-	var api smithy.APIError
-	if errors.As(err, &api) && strings.HasPrefix(api.ErrorCode(), "AccessDenied") {
-		err = fmt.Errorf("%w: somebody who may can run\n%s", err, byHand(plan, cfg.Region))
+	var removed []string
+	var errs []error
+	for _, g := range source {
+		arns, err := g.Deregister(ctx)
+		removed = append(removed, arns...)
+		var api smithy.APIError
+		if errors.As(err, &api) && strings.HasPrefix(api.ErrorCode(), "AccessDenied") {
+			err = fmt.Errorf("%w: somebody who may can run\n%s", err, byHand(plan, g))
+		}
+		errs = append(errs, err)
 	}
-	return removed, err
+	return removed, errors.Join(errs...)
 }
 
 // byHand is the line that does the same with the AWS CLI, for each stream that is named.
-func byHand(plan config.Plan, region string) string {
-	streams := plan.Streams()
+func byHand(plan config.Plan, g group) string {
+	streams, region := g.streams, g.cfg.Region
 	if len(streams) == 0 {
 		streams = []string{"STREAM"}
 	}

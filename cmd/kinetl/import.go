@@ -19,7 +19,6 @@ import (
 	"github.com/kinetl/kinetl"
 	"github.com/kinetl/kinetl/awsconf"
 	"github.com/kinetl/kinetl/config"
-	"github.com/kinetl/kinetl/kinesis"
 	"github.com/kinetl/kinetl/lease"
 	"github.com/kinetl/kinetl/lease/importer"
 )
@@ -267,11 +266,11 @@ func (im *importing) list(ctx context.Context, plan config.Plan, existing []leas
 	if err != nil {
 		return importer.Listing{}, err
 	}
-	cfg, err := awsconf.Load(ctx, kinesisSettings(*plan.Source))
+	source, err := buildSource(ctx, plan, nil)
 	if err != nil {
 		return importer.Listing{}, exit(exitSurroundings, err)
 	}
-	listing, err := kinesis.NewSource(sourceOptions(cfg, plan)).Shards(ctx, time.Time{})
+	listing, err := source.Shards(ctx, time.Time{})
 	if err != nil {
 		return importer.Listing{}, exit(exitSurroundings, explain(err))
 	}

@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kinetl/kinetl"
-	"github.com/kinetl/kinetl/awsconf"
 	"github.com/kinetl/kinetl/config"
-	"github.com/kinetl/kinetl/kinesis"
 )
 
 func resolveCommand() *cobra.Command {
@@ -132,11 +130,11 @@ func (r *resolver) position(ctx context.Context, plan config.Plan) (kinetl.Posit
 	case r.from == "":
 		return "", nil
 	case r.from == "latest":
-		cfg, err := awsconf.Load(ctx, kinesisSettings(*plan.Source))
+		source, err := buildSource(ctx, plan, nil)
 		if err != nil {
 			return "", err
 		}
-		listing, err := kinesis.NewSource(sourceOptions(cfg, plan)).Shards(ctx, time.Time{})
+		listing, err := source.Shards(ctx, time.Time{})
 		if err != nil {
 			return "", explain(err)
 		}
