@@ -49,7 +49,7 @@ func (r *run) watch(ctx context.Context) error {
 	since := time.Since(r.watched)
 	switch {
 	case r.watched.IsZero(), since >= time.Minute, handed:
-	case r.verdict.Judgement == lease.Unknown && since >= r.verdict.Wait:
+	case (r.verdict.Judgement == lease.Unknown || r.verdict.Wait > 0) && since >= r.verdict.Wait:
 	default:
 		return nil
 	}

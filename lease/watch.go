@@ -82,17 +82,25 @@ const (
 // Verdict is what Watch found.
 type Verdict struct {
 	Judgement Judgement
-	Wait      time.Duration // with Unknown: when to look again
+	Wait      time.Duration // when to look again, where that is sooner than in a minute
 	Left      time.Duration // with Unknown: when it will be known at the latest
 	Note      string        // what a person should know: why, and what could not be seen
 }
 
-// Err is nil unless leases are assigned by KCL 3.
+// KCL3Error: a KCL 3 fleet assigns the leases, and this worker has released its own.
+// It helps to stop that fleet or to choose another application, and nothing else.
+type KCL3Error struct{ Note string }
+
+func (e *KCL3Error) Error() string {
+	return fmt.Sprintf("KCL 3 is at work on these leases: %s: stop every KCL 3 worker of this application, or give kinetl another application", e.Note)
+}
+
+// Err is nil unless leases are assigned by KCL 3; else a *KCL3Error.
 func (v Verdict) Err() error {
 	if v.Judgement != Live {
 		return nil
 	}
-	return fmt.Errorf("KCL 3 is at work on these leases: %s: stop every KCL 3 worker of this application, or give kinetl another application", v.Note)
+	return &KCL3Error{v.Note}
 }
 
 // Watch finds out whether a KCL 3 fleet lives (R22). In such a fleet a leader assigns
@@ -114,6 +122,8 @@ func (v Verdict) Err() error {
 //   - A table in which every open lease was last owned or written by kinetl is clear
 //     at once: it was taken over before. If KCL 3 starts now, it shows at the next
 //     look.
+//   - A lock that has come since the last look is looked at again after its heartbeat,
+//     also where the table was taken over: a fleet may be starting beside kinetl.
 //   - Otherwise it is clear when every lock has stood still for its own lease, 120 s
 //     by default, which is KCL's rule for a dead leader. It is clear after a third
 //     of that, if no foreign owner has renewed either. A leader's heartbeat is a
@@ -152,7 +162,7 @@ func (w *Watch) Judge(now time.Time, g Generation, leases []Lease) Verdict {
 	case renewing != "" && (g.Client != "" || g.Index):
 		return live("worker " + renewing + " renews its leases; " + g.String())
 	case takenOver(leases):
-		return Verdict{Judgement: Clear, Note: note}
+		return Verdict{Judgement: Clear, Wait: w.heartbeat(now, g.Locks), Note: note}
 	}
 	left := w.left(now, g.Locks)
 	if left > 0 {
@@ -221,6 +231,20 @@ func (w *Watch) left(now time.Time, locks []Lock) time.Duration {
 	}
 	return min(longest/3-now.Sub(still), dead)
 }
+
+// heartbeat is after what time a lock that stands since this look alone has changed, if
+// its owner lives: KCL renews it every quarter of its lease. Zero: there is none.
+func (w *Watch) heartbeat(now time.Time, locks []Lock) (wait time.Duration) {
+	for _, l := range locks {
+		if !l.Released && w.locks[l.Table].since.Equal(now) {
+			wait = max(wait, l.Lease/4+heartbeatSlack)
+		}
+	}
+	return wait
+}
+
+// heartbeatSlack is what a heartbeat may be late.
+const heartbeatSlack = 5 * time.Second
 
 func held(locks []Lock) bool {
 	return slices.ContainsFunc(locks, func(l Lock) bool { return !l.Released })

@@ -110,6 +110,32 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// A KCL 3 fleet that starts beside kinetl is noticed a heartbeat of its leader's after the
+// first look that sees the lock, not a minute after it; the lock of one that has stopped
+// is looked at once more, and then every minute.
+func TestWatchLooksAgainAfterAHeartbeat(t *testing.T) {
+	ours := []Lease{{Key: "s:0", Owner: "kinetl-1", Counter: 3, Checkpoint: "1"}}
+	lock := func(version string) Generation {
+		return Generation{Index: true, Locks: []Lock{{Table: "app", Owner: "kcl-1", Version: version, Lease: 40 * time.Second}}}
+	}
+	second := func(n int) time.Time { return time.Unix(int64(n), 0) }
+	var live, dead Watch
+	for _, w := range []*Watch{&live, &dead} {
+		if v := w.Judge(second(0), Generation{}, ours); v.Judgement != Clear || v.Wait != 0 {
+			t.Fatalf("without KCL 3: %+v", v)
+		}
+		if v := w.Judge(second(60), lock("v1"), ours); v.Judgement != Clear || v.Wait < 10*time.Second || v.Wait > 20*time.Second {
+			t.Fatalf("a lock that has come: %+v, want another look after its heartbeat of 10 s", v)
+		}
+	}
+	if v := live.Judge(second(75), lock("v2"), ours); v.Judgement != Live {
+		t.Errorf("a heartbeat later: %+v", v)
+	}
+	if v := dead.Judge(second(75), lock("v1"), ours); v.Judgement != Clear || v.Wait != 0 {
+		t.Errorf("a lock that stands still: %+v", v)
+	}
+}
+
 // The refusal names the worker and says what to do, in one line.
 func TestVerdictOfALiveFleet(t *testing.T) {
 	err := Verdict{Judgement: Live, Note: "worker kcl-1 holds the leader lock"}.Err()

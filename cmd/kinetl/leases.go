@@ -87,7 +87,7 @@ func leasesName(plan config.Plan) string {
 	return plan.Pipeline.Spec.Leases.Path
 }
 
-// serviceSettings is how a service beside the stream is reached.
+// serviceSettings is how a service is reached.
 func serviceSettings(s config.Service) awsconf.Settings {
 	return awsconf.Settings{
 		Region: s.Region, Endpoint: s.Endpoint, Profile: s.Profile,

@@ -20,7 +20,7 @@ const (
 	exitDone         = 0 // done, or drained after a signal
 	exitFailed       = 1
 	exitDocuments    = 2 // documents or flags
-	exitSurroundings = 3 // credentials, network, permissions, a missing service
+	exitSurroundings = 3 // credentials, network, permissions, a missing service, what another program holds
 	exitIncident     = 4 // an open incident
 )
 
@@ -99,7 +99,8 @@ stored together with its rows, so nothing is lost, repeated or reordered,
 whatever stops when.
 
 Exit codes: 0 done or drained, 1 failed, 2 documents or flags, 3 surroundings
-(credentials, network, permissions, a missing service), 4 open incident.`,
+(credentials, network, permissions, a missing service, a file or leases that
+another program holds), 4 open incident.`,
 		Example:           "  kinetl demo\n  kinetl init --stream orders\n  kinetl check pipeline.yaml\n  kinetl run pipeline.yaml",
 		SilenceUsage:      true,
 		SilenceErrors:     true,
