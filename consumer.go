@@ -136,10 +136,12 @@ type run struct {
 	wake        chan struct{} // a shard ended, was caught up, halted or failed
 	goal        time.Time     // with Once, a shard that was caught up then or later is done
 	synced      bool
+	beaten      bool       // at all that the last sync tried to write, other workers were faster
 	form        lease.Form // of the table's keys
 	listing     Listing
 	listed      map[string]ShardInfo // of the listing, by lease key
 	streams     map[string]ShardID   // a shard of the listing for each lease.Group
+	names       map[string]ShardID   // likewise, for each account and stream name
 	listedAt    time.Time            // on this worker's clock; zero: list again
 	fresh       bool                 // listed after leases was read
 	opened      opened
@@ -148,6 +150,7 @@ type run struct {
 	verdict     lease.Verdict
 	watched     time.Time            // when verdict was given
 	doubted     map[string]time.Time // shards that are open although their leases say SHARD_END: since when
+	renewals    map[string]renewal   // of leases that other workers own
 	noted       map[string]bool      // what a person was told
 	mixed       atomic.Bool          // workers of another kind hold leases
 
@@ -161,6 +164,9 @@ type run struct {
 // worker has something to say, or after the coordinator's time.
 func (r *run) pause(ctx context.Context) {
 	wait := r.coordinator.Wait()
+	if r.beaten {
+		wait = min(wait, r.coordinator.Poll()) // what others made or took, this worker may lack
+	}
 	if r.verdict.Judgement == lease.Unknown {
 		wait = min(wait, max(r.verdict.Wait-time.Since(r.watched), r.coordinator.Poll()))
 	}
@@ -234,6 +240,10 @@ func (r *run) sync(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	undecided, err := r.forsake(ctx)
+	if err != nil {
+		return false, err
+	}
 	did, tried, err := r.carryOut(ctx, r.allowed(actions, doubtful))
 	if err != nil {
 		return false, err
@@ -241,11 +251,12 @@ func (r *run) sync(ctx context.Context) (done bool, err error) {
 	if did {
 		r.poke() // what was created now can be taken at once
 	}
+	r.beaten = tried && !did
 	if tried {
 		return false, nil
 	}
 	r.observe.emit(Event{Kind: EventSynced})
-	return r.Config.Once && r.verdict.Judgement == lease.Clear && r.complete(), nil
+	return r.Config.Once && r.verdict.Judgement == lease.Clear && !undecided && r.complete(), nil
 }
 
 func (r *run) readLeases(ctx context.Context) (err error) {
@@ -259,6 +270,7 @@ func (r *run) readLeases(ctx context.Context) (err error) {
 		mixed = mixed || l.Foreign
 	}
 	r.mixed.Store(mixed)
+	r.noteRenewals()
 	return nil
 }
 

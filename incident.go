@@ -22,7 +22,7 @@ const (
 	IncidentUndecodable  IncidentKind = "undecodable"   // a record can't be decoded and the pipeline says to stop at such
 	IncidentCheckpoint   IncidentKind = "checkpoint"    // what another system wrote on the lease can't be of the shard (R18)
 	IncidentOtherStream  IncidentKind = "other_stream"  // the leases are of another stream, or of this one before it was created anew (R1)
-	IncidentGone         IncidentKind = "gone"          // the stream was deleted, or deleted and created anew, while it was read (R26)
+	IncidentGone         IncidentKind = "gone"          // the stream was deleted, or deleted and created anew, before it was read to its end (R26)
 	IncidentUnreadable   IncidentKind = "unreadable"    // the lease, or the incident on it, can't be read
 	IncidentColumnCapped IncidentKind = "column_capped" // values do not fit a column that is not widened (R28); does not halt
 )

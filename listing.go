@@ -94,35 +94,43 @@ func oneStream(shards []ShardInfo) error {
 	return fmt.Errorf("the lease table has keys of KCL's single-stream form (bare shard ids), which serve one stream, and these are read: %s: name one stream in the source, or give the pipeline another application", strings.Join(names, ", "))
 }
 
-// createdAnew looks for leases of a stream that is listed under another creation
-// time. kinetl's own were left behind when the stream was deleted and created anew,
-// which is read from its start: a person is told. Those that only KCL has written,
-// where the stream has no other, may as well have been given a wrong creation epoch by
-// the application, which KCL takes on trust: to begin anew would repeat everything.
+// createdAnew looks for leases of a stream that is listed under another creation time,
+// and that only KCL has written, where the stream has no other: they may as well have
+// been given a wrong creation epoch by the application, which KCL takes on trust, and to
+// begin anew would repeat everything. kinetl's own leases are left to forsaken.
 func (r *run) createdAnew() error {
 	if r.form != lease.FormLong || !r.fresh {
 		return nil
 	}
-	names := map[string]ShardID{}
+	r.names = map[string]ShardID{}
 	for group, id := range r.streams {
-		names[nameOf(group)] = id
+		r.names[nameOf(group)] = id
 	}
 	used := map[string]bool{} // streams that have leases by the name under which they are listed
 	for _, l := range r.leases {
 		used[lease.Group(l.Key)] = true
 	}
 	for _, l := range r.leases {
-		group := lease.Group(l.Key)
-		id, known := names[nameOf(group)]
-		if _, listed := r.streams[group]; !known || listed || l.Ended() || l.Unreadable != "" {
-			continue
-		}
-		if l.Created.IsZero() && l.Sink == (lease.Sink{}) && !used[lease.Group(LeaseKey(id))] {
+		id, anew := r.anew(l)
+		if anew && l.Created.IsZero() && l.Sink == (lease.Sink{}) && !used[lease.Group(LeaseKey(id))] {
 			return fmt.Errorf("lease table: %s is of a stream %s that was created at another time than the one read now (%d): KCL's application was given another creation epoch, or the stream was deleted and created anew: delete its leases to read the stream from the start position, or give the pipeline another application", l.Key, id.StreamName(), id.Created)
 		}
-		r.note(group, fmt.Sprintf("stream %s was deleted and created anew (%d): it is read from the start position, and what was unread of the old one is gone", id.StreamName(), id.Created))
 	}
 	return nil
+}
+
+// anew reports whether an open lease is of a stream that was deleted and created anew,
+// and returns a shard of the one that is listed now.
+func (r *run) anew(l lease.Lease) (now ShardID, is bool) {
+	if r.form != lease.FormLong || l.Ended() || l.Unreadable != "" {
+		return ShardID{}, false
+	}
+	group := lease.Group(l.Key)
+	if _, listed := r.streams[group]; listed {
+		return ShardID{}, false
+	}
+	now, is = r.names[nameOf(group)]
+	return now, is
 }
 
 // nameOf is account and stream name of a group of long keys.
@@ -133,14 +141,19 @@ func nameOf(group string) string {
 
 // note tells a person something, once.
 func (r *run) note(about, text string) {
-	if r.noted[about+text] {
-		return
+	if r.first(about + text) {
+		r.observe.emit(Event{Kind: EventNote, Reason: text})
 	}
+}
+
+// first reports whether it is asked this for the first time.
+func (r *run) first(what string) bool {
 	if r.noted == nil {
 		r.noted = map[string]bool{}
 	}
-	r.noted[about+text] = true
-	r.observe.emit(Event{Kind: EventNote, Reason: text})
+	told := r.noted[what]
+	r.noted[what] = true
+	return !told
 }
 
 // leaseListing is a listing in the coordinator's words.

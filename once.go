@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/kinetl/kinetl/lease"
 )
@@ -27,7 +28,9 @@ func (e *HaltedError) Error() string {
 }
 
 // complete reports whether every listed shard is finished, was caught up at the goal
-// or later, or waits for a shard that is halted or paused (R25).
+// or later, or waits for a shard that is halted or paused (R25). A shard that a worker
+// of KCL's reads is not waited for, nor what descends from it: KCL notes nowhere that it
+// has caught up, and what it reads goes where that worker sends it.
 func (r *run) complete() bool {
 	byKey := r.rows()
 	r.mu.Lock()
@@ -49,25 +52,76 @@ func (r *run) complete() bool {
 	for key, l := range byKey { // those that are not listed any more, too
 		blocked[key] = isHalted(l)
 	}
+	var elsewhere, kcl []lease.Lease     // what other workers read
 	for _, s := range r.listing.Shards { // parents are listed before their children
 		key := r.key(s.ID)
 		l, ok := byKey[key]
-		halted := ok && isHalted(l)
+		waits := ok && isHalted(l)
 		for _, p := range s.Parents {
-			halted = halted || blocked[lease.Group(key)+p]
+			waits = waits || blocked[lease.Group(key)+p]
 		}
 		// Another worker's shard that stopped at until says so by this instant.
-		blocked[key] = halted || paused[key] || !r.until.IsZero() && l.CaughtUp.Equal(r.until)
+		blocked[key] = waits || paused[key] || !r.until.IsZero() && l.CaughtUp.Equal(r.until)
 		switch {
 		case ok && l.Ended() && !s.Closed && !isHalted(l):
 			// It ended after the listing, in which its children are missing.
 			r.listSoon()
 			return false
-		case ok && !halted && !l.Ended() && l.CaughtUp.Before(r.goal):
+		case !ok || waits || l.Ended() || !l.CaughtUp.Before(r.goal):
+		case l.Foreign && r.renews(l):
+			kcl, blocked[key] = append(kcl, l), true
+		case !r.renews(l):
 			return false
+		default:
+			elsewhere = append(elsewhere, l)
 		}
 	}
+	if len(elsewhere) > 0 {
+		if time.Since(r.goal) >= patienceOnce {
+			r.note("elsewhere", fmt.Sprintf("waiting for %d shard(s) that other workers hold, until they were read to their tip since this run began: worker %s has %s; a worker that reads by fan-out tells every five minutes", len(elsewhere), elsewhere[0].Owner, elsewhere[0].Key))
+		}
+		return false
+	}
+	if len(kcl) > 0 {
+		r.note("kcl", fmt.Sprintf("%d shard(s) are read by workers of KCL and were not waited for: worker %s has %s", len(kcl), kcl[0].Owner, kcl[0].Key))
+	}
 	return true
+}
+
+// patienceOnce is after what time a run with Once says that it waits for other workers.
+const patienceOnce = 15 * time.Second
+
+// renewal is the last renewal of a lease by another worker that was seen.
+type renewal struct {
+	owner   string
+	counter int64
+	since   time.Time // when counter was first seen
+	seen    bool      // the counter changed in this worker's sight
+}
+
+// noteRenewals compares the leases with those that were read before.
+func (r *run) noteRenewals() {
+	last := r.renewals
+	r.renewals = make(map[string]renewal, len(r.leases))
+	for _, l := range r.leases {
+		if l.Owner == "" || l.Owner == r.Config.Worker {
+			continue
+		}
+		now := renewal{l.Owner, l.Counter, time.Now(), false}
+		if was, ok := last[l.Key]; ok && was.owner == l.Owner {
+			if now.seen = true; was.counter == l.Counter {
+				now = was
+			}
+		}
+		r.renewals[l.Key] = now
+	}
+}
+
+// renews reports whether another worker was seen to renew the lease, and has not
+// stopped since for as long as makes it expire.
+func (r *run) renews(l lease.Lease) bool {
+	now, ok := r.renewals[l.Key]
+	return ok && now.seen && !l.OwnerGone && time.Since(now.since) < r.Config.Failover
 }
 
 // rows is the leases as this worker knows them: those that it holds as it would

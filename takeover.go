@@ -148,6 +148,57 @@ func (r *run) doubt(ctx context.Context) (all bool, err error) {
 	return all, nil
 }
 
+// forsake opens an incident on the leases of a stream that was deleted and created anew
+// (R26): nobody can read what they stand for, and no taker would look at them. A lease
+// whose owner lives is left to it, which meets the missing stream by itself; whether it
+// does is not known before a failover time has passed, and a run with Once waits for
+// that.
+func (r *run) forsake(ctx context.Context) (undecided bool, err error) {
+	if r.verdict.Judgement != lease.Clear {
+		return false, nil // the rows are somebody else's to write
+	}
+	for _, l := range r.leases {
+		now, anew := r.anew(l)
+		if !anew || isHalted(l) {
+			continue
+		}
+		by := r.renewals[l.Key]
+		switch mine := l.Owner == r.Config.Worker; {
+		case l.Owner == "" || l.OwnerGone:
+		case mine || time.Since(by.since) < r.Config.Failover:
+			undecided = undecided || !mine && !by.seen
+			continue
+		}
+		inc := newAnew(l, now, time.Now())
+		next := l
+		addIncident(&next, inc)
+		next.Owner, next.OwnerSwitches = "", 0
+		got, err := r.Leases.Update(ctx, l, next)
+		if errors.Is(err, lease.ErrLost) {
+			continue // the next look tells
+		}
+		if err != nil {
+			return undecided, fmt.Errorf("record incident of lease %s: %w", l.Key, err)
+		}
+		r.leased[l.Key] = got
+		if r.first(inc.ID) {
+			r.observe.emit(Event{Kind: EventIncident, Shard: now, Incident: &inc})
+		}
+	}
+	return undecided, nil
+}
+
+// newAnew is one incident, however many leases of the stream it is on.
+func newAnew(l lease.Lease, now ShardID, at time.Time) Incident {
+	group := lease.Group(l.Key)
+	old := now.Sibling(l.Key[len(group):])
+	inc := NewIncident(IncidentGone, old, startOf(l), fmt.Sprintf(
+		"stream %s was deleted and created anew: its leases are of %s, and the one that is there now, created at %d, is read from the start position; what was unread of the old one is gone: accept that, which deletes the old leases; if the source names another region than before, correct it",
+		now.StreamName(), strings.TrimSuffix(group, ":"), now.Created), at)
+	inc.ID = incidentID(string(IncidentGone), group)
+	return inc
+}
+
 // newOtherStream is one incident, however many leases it is on.
 func newOtherStream(l lease.Lease, shard, now ShardID, at time.Time) Incident {
 	if shard.Shard == "" {

@@ -20,6 +20,7 @@ import (
 	"github.com/kinetl/kinetl/config"
 	"github.com/kinetl/kinetl/dest/duckdb"
 	"github.com/kinetl/kinetl/httpapi"
+	"github.com/kinetl/kinetl/lease"
 )
 
 func runCommand() *cobra.Command {
@@ -31,7 +32,8 @@ func runCommand() *cobra.Command {
 		Long: `Runs every pipeline of the documents in FILE, which is a file, a folder or - for
 stdin. A continuous pipeline runs until it is stopped; a scheduled one stays
 resident and reads to the tip at its times. With --once each pipeline reads to
-the tip and ends.
+the tip and ends. It waits for what other workers of the application read, and
+not for what workers of KCL read.
 
 A signal stops reading, commits what was read and releases the leases; a second
 one stops at once. Neither loses or repeats anything.`,
@@ -223,12 +225,13 @@ func classify(err error) error {
 	var op *smithy.OperationError
 	var network *net.OpError
 	var locked *duckdb.LockedError
+	var kcl3 *lease.KCL3Error
 	switch {
 	case err == nil || errors.As(err, &coded):
 		return err
 	case errors.As(err, &halted):
 		return exit(exitIncident, err)
-	case errors.As(err, &api), errors.As(err, &op), errors.As(err, &network), errors.As(err, &locked), errors.Is(err, os.ErrPermission):
+	case errors.As(err, &api), errors.As(err, &op), errors.As(err, &network), errors.As(err, &locked), errors.As(err, &kcl3), errors.Is(err, os.ErrPermission):
 		return exit(exitSurroundings, explain(err))
 	}
 	return exit(exitFailed, err)
