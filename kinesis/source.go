@@ -20,6 +20,7 @@ import (
 	smithy "github.com/aws/smithy-go/middleware"
 
 	"github.com/kinetl/kinetl"
+	"github.com/kinetl/kinetl/kinesis/wire"
 )
 
 // Options configures a Source. Zero fields take the defaults named.
@@ -75,6 +76,7 @@ type stream struct {
 	name      string
 	created   int64
 	retention time.Duration
+	caller    *wire.Caller // of GetRecords
 }
 
 // NewSource makes a source. It calls nothing yet.
@@ -295,6 +297,7 @@ func (s *Source) describe(ctx context.Context, name string) (*stream, error) {
 		arn: aws.ToString(d.StreamARN), name: aws.ToString(d.StreamName),
 		created:   aws.ToTime(d.StreamCreationTimestamp).Unix(),
 		retention: time.Duration(aws.ToInt32(d.RetentionPeriodHours)) * time.Hour,
+		caller:    wire.NewCaller(s.opts.Client, aws.ToString(d.StreamARN), noRetry),
 	}, nil
 }
 
