@@ -139,7 +139,7 @@ type wholeBody struct{ next aws.HTTPClient }
 const wholeBodyLimit = 16 << 20
 
 func (c wholeBody) Do(r *http.Request) (*http.Response, error) {
-	if r.Body == nil || r.ContentLength <= 0 || r.ContentLength > wholeBodyLimit {
+	if r.Body == nil || r.GetBody != nil || r.ContentLength <= 0 || r.ContentLength > wholeBodyLimit {
 		return c.next.Do(r)
 	}
 	body := make([]byte, r.ContentLength)

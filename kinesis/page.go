@@ -33,11 +33,10 @@ const (
 // getRecords makes one call. With WireAuto a first answer that is not what the
 // service answers in CBOR has the call made again in JSON; if that works the
 // endpoint is known not to speak CBOR.
-func (s *Source) getRecords(ctx context.Context, iterator string, limit int32) (*wire.Page, error) {
-	in := &kinesis.GetRecordsInput{ShardIterator: &iterator, Limit: &limit}
+func (s *Source) getRecords(ctx context.Context, st *stream, iterator string, limit int32) (*wire.Page, error) {
 	state := s.format.state.Load()
 	useCBOR := s.opts.Wire == WireCBOR || s.opts.Wire == WireAuto && state != formatJSON
-	page, err := wire.GetRecords(ctx, s.opts.Client, in, useCBOR, noRetry)
+	page, err := st.caller.GetRecords(ctx, iterator, limit, useCBOR)
 	if s.opts.Wire != WireAuto || state != formatUnknown {
 		return page, err
 	}
@@ -48,7 +47,7 @@ func (s *Source) getRecords(ctx context.Context, iterator string, limit int32) (
 	if isServiceError(err) || ctx.Err() != nil {
 		return nil, err
 	}
-	page, jsonErr := wire.GetRecords(ctx, s.opts.Client, in, false, noRetry)
+	page, jsonErr := st.caller.GetRecords(ctx, iterator, limit, false)
 	if jsonErr != nil {
 		return nil, err
 	}

@@ -154,7 +154,7 @@ func (r *reader) call(ctx context.Context) (kinetl.Fetch, error) {
 		}
 	}
 	asked := time.Now()
-	page, err := r.source.getRecords(ctx, r.iterator, r.limit)
+	page, err := r.source.getRecords(ctx, r.stream, r.iterator, r.limit)
 	if err != nil {
 		return kinetl.Fetch{}, err
 	}

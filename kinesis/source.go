@@ -20,6 +20,7 @@ import (
 	smithy "github.com/aws/smithy-go/middleware"
 
 	"github.com/kinetl/kinetl"
+	"github.com/kinetl/kinetl/kinesis/wire"
 )
 
 // callLimit is how long a call may take, its answer included. The HTTP client gives up a
@@ -85,6 +86,7 @@ type stream struct {
 	name      string
 	created   int64
 	retention time.Duration
+	caller    *wire.Caller // of GetRecords
 }
 
 // NewSource makes a source. It calls nothing yet.
@@ -319,6 +321,7 @@ func (s *Source) describe(ctx context.Context, name string) (*stream, error) {
 		arn: aws.ToString(d.StreamARN), name: aws.ToString(d.StreamName),
 		created:   aws.ToTime(d.StreamCreationTimestamp).Unix(),
 		retention: time.Duration(aws.ToInt32(d.RetentionPeriodHours)) * time.Hour,
+		caller:    wire.NewCaller(s.opts.Client, aws.ToString(d.StreamARN), noRetry),
 	}, nil
 }
 

@@ -321,11 +321,18 @@ func (s *cborScanner) text() ([]byte, error) {
 }
 
 func isASCII(b []byte) bool {
-	var high byte
-	for _, c := range b {
-		high |= c
+	if len(b) < 8 {
+		var all byte
+		for _, c := range b {
+			all |= c
+		}
+		return all < utf8.RuneSelf
 	}
-	return high < utf8.RuneSelf
+	all := binary.NativeEndian.Uint64(b[len(b)-8:])
+	for ; len(b) > 8; b = b[8:] {
+		all |= binary.NativeEndian.Uint64(b)
+	}
+	return all&0x8080808080808080 == 0
 }
 
 func (s *cborScanner) pieces(major byte) ([]byte, error) {

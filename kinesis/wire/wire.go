@@ -44,20 +44,6 @@ type Page struct {
 	buffer []byte
 }
 
-// GetRecords asks for one page in the given format. A server that answers in the
-// other one is understood. Errors are the SDK's, and a *DecodeError.
-func GetRecords(ctx context.Context, client *kinesis.Client, in *kinesis.GetRecordsInput, cbor bool, opts ...func(*kinesis.Options)) (*Page, error) {
-	page := newPage()
-	opts = append(opts, func(o *kinesis.Options) {
-		o.Protocol = &protocol{ClientProtocol: o.Protocol, page: page, cbor: cbor}
-	})
-	if _, err := client.GetRecords(ctx, in, opts...); err != nil {
-		page.Release()
-		return nil, err
-	}
-	return page, nil
-}
-
 // DecodeError: an answer is not what the service documents.
 type DecodeError struct {
 	Format string // "CBOR", "JSON", or "a frame" of an event stream
