@@ -6,6 +6,7 @@ TAGS  := duckdb_arrow
 GO    := go
 SEEDS ?= 300
 KILLS ?= 20
+TRIALS ?= 20
 FUZZ  ?= 480
 
 help: ## List the targets
@@ -34,7 +35,7 @@ interop: ## Work together with the real KCL (needs Java and Maven), and rewrite 
 	$(GO) vet -tags $(TAGS),interop ./interop
 	$(GO) test -tags $(TAGS),interop ./interop -count 1 -parallel 4 -timeout 30m -v -results RESULTS.md
 
-crash: build ## Kill the real program KILLS times while it loads (50 before a release)
+crash: ## Kill the real program KILLS times while it loads, alone and one of three (50 before a release)
 	$(GO) test -tags $(TAGS) ./cmd/kinetl -run 'TestCrashLoop$$' -timeout 1h -v -kills=$(KILLS)
 
 # go test may end a fuzzing run that found nothing with "context deadline exceeded", when
@@ -59,9 +60,13 @@ bench-postgres: ## Compare with the usual way into PostgreSQL
 chaos: build ## Ten minutes of kills, pauses, throttling, splits and merges: 5 workers, 64 shards
 	$(GO) test -tags $(TAGS) ./cmd/kinetl -run 'TestChaos$$' -timeout 1h -v -chaos 10m -workers 5 -shards 32
 
+trials: ## Measure TRIALS times how long shards take to move after a kill, a deploy, a join: 5 minutes
+	$(GO) test -tags $(TAGS) ./cmd/kinetl -run 'TestTrials$$' -count 1 -timeout 1h -parallel 4 -v -trials $(TRIALS) | grep -v '^=== '
+
 measure: build ## Measure idle shards, latency, and a backlog of 20 million records
 	$(GO) build -tags $(TAGS) -o bin/bench ./bench
 	bin/bench idle
+	$(GO) test -tags $(TAGS) ./bench -run 'TestManyShards$$' -count 1 -v -shards 2500
 	bin/bench latency
 	bin/bench backlog
 
@@ -79,4 +84,4 @@ docs: ## Write the generated references and schemas anew
 
 verify: lint test race sim fuzz crash ## Everything that CI runs
 
-.PHONY: help build demo test race sim interop crash fuzz bench bench-postgres chaos measure microbench lint docs verify
+.PHONY: help build demo test race sim interop crash fuzz bench bench-postgres chaos trials measure microbench lint docs verify

@@ -18,8 +18,8 @@ import (
 )
 
 // This file measures the program as a user runs it: bin/kinetl in a process of its
-// own, at its defaults, with leases in SQLite and a DuckDB file, against a server in
-// this process over TLS.
+// own, at its defaults, with a DuckDB file and, unless something else is said, leases in
+// SQLite, against a server in this process over TLS.
 
 const pipelineFile = `apiVersion: openetl.io/v1alpha1
 kind: Source
@@ -34,13 +34,14 @@ spec: { connector: duckdb, config: { path: "%s" } }
 apiVersion: openetl.io/v1alpha1
 kind: Pipeline
 metadata: { name: bench }
-spec: { source: { name: source }, destination: { name: file }, leases: { path: "%s" }%s }
+spec: { source: { name: source }, destination: { name: file }, leases: { %s }%s }
 `
 
 // program is bin/kinetl beside its server.
 type program struct {
 	server *kinesistest.Server
 	folder string
+	leases string // what the pipeline says about its leases
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
 }
@@ -53,6 +54,7 @@ func newProgram(options kinesistest.Options, shards int) (*program, error) {
 	}
 	p := &program{server: server}
 	if p.folder, err = os.MkdirTemp("", "kinetl-bench"); err == nil {
+		p.leases = fmt.Sprintf("path: %q", filepath.Join(p.folder, "leases.db"))
 		err = os.WriteFile(p.bundle(), server.CertificatePEM(), 0o644)
 	}
 	if err == nil {
@@ -71,7 +73,7 @@ func (p *program) file() string   { return filepath.Join(p.folder, "rows.duckdb"
 // start runs the pipeline; more is added to its spec.
 func (p *program) start(ctx context.Context, more string, flags ...string) error {
 	documents := filepath.Join(p.folder, "pipeline.yaml")
-	text := fmt.Sprintf(pipelineFile, p.server.URL(), p.file(), filepath.Join(p.folder, "leases.db"), more)
+	text := fmt.Sprintf(pipelineFile, p.server.URL(), p.file(), p.leases, more)
 	if err := os.WriteFile(documents, []byte(text), 0o644); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -23,8 +20,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/kinetl/kinetl/dest/postgres/postgrestest"
-	"github.com/kinetl/kinetl/kinesis/kinesistest"
 	"github.com/kinetl/kinetl/lease/dynamolease/dynamotest"
 )
 
@@ -44,10 +39,11 @@ func TestChaos(t *testing.T) {
 		t.Skip("starts and kills processes, which the race detector does not see into")
 	}
 	c := newChaos(t)
+	table := order{dsn: c.dsn, records: "SELECT k, n FROM chaos"}
 	ctx, stop := context.WithCancel(t.Context())
-	var background sync.WaitGroup
-	background.Go(func() { c.produce(ctx) })
-	background.Go(func() { c.watch(ctx) })
+	var meanwhile sync.WaitGroup
+	meanwhile.Go(func() { c.produce(ctx) })
+	meanwhile.Go(func() { table.watch(ctx, t) })
 	for i := range *chaosWorkers {
 		c.start(i)
 	}
@@ -57,17 +53,10 @@ func TestChaos(t *testing.T) {
 		counts[c.trouble()]++
 	}
 	stop()
-	background.Wait()
-	for i := range c.workers {
-		c.terminate(i)
-	}
-	last := exec.Command(c.program, "run", "--once", "--log-level", "warn", c.documents)
-	last.Env = c.env
-	if out, err := last.CombinedOutput(); err != nil {
-		t.Fatalf("the last run: %v\n%s", err, tail(string(out)))
-	}
-	c.check()
-	t.Logf("%v of trouble: %v, %d throttled calls, %d looks at the table", *chaosFor, counts, c.throttled.Load(), c.looks)
+	meanwhile.Wait()
+	c.finish(t, c.documents, c.workers...)
+	c.check(&table)
+	t.Logf("%v of trouble: %v, %d throttled calls, %d looks at the table", *chaosFor, counts, c.throttled.Load(), table.looks)
 }
 
 const chaosDocuments = `
@@ -84,7 +73,7 @@ spec: { connector: kinesis, config: { endpoint: %[1]q, streams: [pushed], consum
 apiVersion: openetl.io/v1alpha1
 kind: Destination
 metadata: { name: warehouse }
-spec: { connector: postgres, config: { url: { env: CHAOS_DSN } } }
+spec: { connector: postgres, config: { url: { env: FLEET_DSN } } }
 ---
 apiVersion: openetl.io/v1alpha1
 kind: Pipeline
@@ -108,53 +97,25 @@ spec:
 `
 
 type chaos struct {
+	*scene
 	t         *testing.T
 	rng       *rand.Rand // of the trouble; the producer has its own
-	program   string
 	documents string
-	env       []string
-	server    *kinesistest.Server
-	dsn       string
 
 	throttling atomic.Bool
 	throttled  atomic.Int64
-	looks      int
-	workers    []*exec.Cmd
-	logs       []*bytes.Buffer
+	workers    []*background
 	put        map[string]int // records of each key; the producer's
 }
 
 func newChaos(t *testing.T) *chaos {
-	folder := t.TempDir()
 	c := &chaos{
-		t: t, rng: rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1)), put: map[string]int{},
-		program: filepath.Join(folder, "kinetl"), documents: filepath.Join(folder, "pipeline.yaml"),
-		workers: make([]*exec.Cmd, *chaosWorkers), logs: make([]*bytes.Buffer, *chaosWorkers),
+		scene: newScene(t, buildProgram(t)), t: t, rng: rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1)),
+		documents: filepath.Join(t.TempDir(), "pipeline.yaml"), put: map[string]int{},
+		workers: make([]*background, *chaosWorkers),
 	}
-	if out, err := exec.Command("go", "build", "-tags", "duckdb_arrow", "-o", c.program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	c.dsn = postgrestest.Start(t)
-	var err error
-	if c.server, err = kinesistest.Start(kinesistest.Options{NoLimits: true}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.server.Close() })
-	for _, stream := range []string{"polled", "pushed"} {
-		if err := c.server.CreateStream(stream, *chaosShards); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.createStreams(t, *chaosShards, "polled", "pushed")
 	writeFile(t, c.documents, fmt.Sprintf(chaosDocuments, c.server.URL(), c.throttle(dynamotest.Dynalite(t))))
-	c.env = append(os.Environ(), "CHAOS_DSN="+c.dsn)
-	t.Cleanup(func() {
-		for _, w := range c.workers {
-			if w != nil {
-				_ = w.Process.Kill()
-				_, _ = w.Process.Wait()
-			}
-		}
-	})
 	return c
 }
 
@@ -183,22 +144,7 @@ func (c *chaos) throttle(endpoint string) string {
 
 func (c *chaos) start(i int) {
 	c.t.Helper()
-	c.logs[i] = &bytes.Buffer{}
-	w := exec.Command(c.program, "run", "--log-level", "warn", c.documents)
-	w.Env, w.Stderr = c.env, c.logs[i]
-	if err := w.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.workers[i] = w
-}
-
-// terminate asks a worker to stop and waits until it has.
-func (c *chaos) terminate(i int) {
-	c.t.Helper()
-	_ = c.workers[i].Process.Signal(syscall.SIGTERM)
-	if err := c.workers[i].Wait(); err != nil {
-		c.t.Errorf("a worker that was asked to stop: %v\n%s", err, tail(c.logs[i].String()))
-	}
+	c.workers[i] = launch(c.t, c.command(c.documents, "--log-level", "warn"), nil)
 }
 
 // trouble makes some, and says what.
@@ -206,18 +152,17 @@ func (c *chaos) trouble() string {
 	i := c.rng.IntN(len(c.workers))
 	switch c.rng.IntN(6) {
 	case 0:
-		_ = c.workers[i].Process.Kill()
-		_ = c.workers[i].Wait() // killed
+		c.workers[i].kill(c.t)
 		c.start(i)
 		return "kills"
 	case 1:
 		// Stopped for longer than a lease, it wakes up and believes that it still has it.
-		_ = c.workers[i].Process.Signal(syscall.SIGSTOP)
+		_ = c.workers[i].cmd.Process.Signal(syscall.SIGSTOP)
 		<-time.After(time.Duration(3500+c.rng.IntN(2500)) * time.Millisecond)
-		_ = c.workers[i].Process.Signal(syscall.SIGCONT)
+		_ = c.workers[i].cmd.Process.Signal(syscall.SIGCONT)
 		return "pauses"
 	case 2:
-		c.terminate(i)
+		c.workers[i].stop(c.t, syscall.SIGTERM)
 		c.start(i)
 		return "deploys"
 	case 3:
@@ -260,57 +205,14 @@ func (c *chaos) produce(ctx context.Context) {
 	}
 }
 
-// disorder finds keys of which the table has anything but the beginning, each once.
-const disorder = `SELECT k, count(*), count(DISTINCT n), max(n) FROM chaos GROUP BY k
-	HAVING count(*) <> max(n) + 1 OR count(DISTINCT n) <> count(*)`
-
-// watch looks at the table again and again.
-func (c *chaos) watch(ctx context.Context) {
-	conn, err := pgx.Connect(ctx, c.dsn)
-	if err != nil {
-		c.t.Error(err)
-		return
-	}
-	defer conn.Close(context.Background())
-	for ctx.Err() == nil {
-		var exists bool
-		if err := conn.QueryRow(ctx, "SELECT to_regclass('chaos') IS NOT NULL").Scan(&exists); err != nil || !exists {
-			<-time.After(50 * time.Millisecond)
-			continue
-		}
-		if c.looks++; !c.inOrder(ctx, conn) {
-			return
-		}
-	}
-}
-
-func (c *chaos) inOrder(ctx context.Context, conn *pgx.Conn) bool {
-	rows, err := conn.Query(ctx, disorder)
-	if err != nil {
-		return true // the context has ended
-	}
-	defer rows.Close()
-	good := true
-	for rows.Next() {
-		var key string
-		var count, distinct, most int64
-		if err := rows.Scan(&key, &count, &distinct, &most); err != nil {
-			c.t.Error(err)
-		}
-		c.t.Errorf("R30: of key %s the table has %d rows, %d of them different, up to number %d", key, count, distinct, most)
-		good = false
-	}
-	return good
-}
-
 // check compares the table with what was put.
-func (c *chaos) check() {
+func (c *chaos) check(table *order) {
 	conn, err := pgx.Connect(c.t.Context(), c.dsn)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	c.inOrder(c.t.Context(), conn)
+	table.look(c.t.Context(), c.t, conn)
 	total := 0
 	for key, want := range c.put {
 		total += want

@@ -7,10 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kinetl/kinetl/kinesis/kinesistest"
 )
@@ -60,8 +57,8 @@ func TestGettingStarted(t *testing.T) {
 	if out := shell(t, folder, "kinetl status pipeline.yaml"); !strings.Contains(out, "orders       2 ") {
 		t.Errorf("status prints %s", out)
 	}
-	running.interrupt(t)
-	serving.interrupt(t)
+	running.stop(t, os.Interrupt)
+	serving.stop(t, os.Interrupt)
 	if out := shell(t, folder, `kinetl query --json orders.duckdb 'SELECT count(*) AS n, sum(total) AS total FROM orders'`); out != `{"n":6,"total":15}`+"\n" {
 		t.Errorf("the table holds %s", out)
 	}
@@ -99,68 +96,9 @@ func shell(t *testing.T, folder, script string) string {
 	return string(out)
 }
 
-// background is a command that runs until it is stopped.
-type background struct {
-	cmd  *exec.Cmd
-	done chan error
-
-	mu   sync.Mutex
-	text bytes.Buffer // stdout and stderr
-}
-
-func (b *background) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *background) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 func startShell(t *testing.T, folder, script string) *background {
 	t.Helper()
-	b := &background{cmd: strangersShell(folder, "exec "+script), done: make(chan error, 1)}
-	b.cmd.Stdout, b.cmd.Stderr = b, b
-	if err := b.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { b.done <- b.cmd.Wait(); close(b.done) }()
-	t.Cleanup(func() {
-		_ = b.cmd.Process.Kill() // it has ended if all went well
-		<-b.done
-	})
-	return b
-}
-
-// await waits until the command has printed a text.
-func (b *background) await(t *testing.T, text string) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(scriptPatience)
-	for !strings.Contains(b.String(), text) {
-		select {
-		case <-tick.C:
-		case err := <-b.done:
-			t.Fatalf("it ended before it printed %q: %v: %s", text, err, b)
-		case <-deadline:
-			t.Fatalf("it does not print %q: %s", text, b)
-		}
-	}
-}
-
-// interrupt is Ctrl-C; the command must end by itself, with exit code 0.
-func (b *background) interrupt(t *testing.T) {
-	t.Helper()
-	if err := b.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-b.done; err != nil {
-		t.Errorf("after Ctrl-C: %v: %s", err, b)
-	}
+	return launch(t, strangersShell(folder, "exec "+script), nil)
 }
 
 // examples says how each document of examples/ that runs without AWS is tried.
