@@ -122,7 +122,7 @@ func (c *Coordinator) makeRoom(t table, waiting, counts, share map[string]int) [
 // after the failover time by stealing.
 func (c *Coordinator) ask(now time.Time, t table, need int) []Action {
 	if c.lacking.IsZero() {
-		c.lacking = now
+		c.lacking, c.asked = now, 0
 	}
 	if now.Sub(c.lacking) >= c.Failover {
 		if stolen := c.steal(t, need); len(stolen) > 0 {
@@ -130,8 +130,14 @@ func (c *Coordinator) ask(now time.Time, t table, need int) []Action {
 			return actions(Steal, stolen)
 		}
 	}
-	since := now.Sub(c.called)
-	if c.number == 0 || since >= c.Failover/2 || since >= c.Poll() && !c.onSignal() {
+	// In a fleet that starts, a worker may begin to listen when the call stands there
+	// already, and can't know it from one of last year: the first is soon repeated.
+	since, pause := now.Sub(c.called), c.Failover/2
+	if c.asked == 1 {
+		pause = 2 * c.Poll()
+	}
+	if c.number == 0 || since >= pause || since >= c.Poll() && !c.onSignal() {
+		c.asked++
 		return []Action{{Kind: Announce, Lease: Lease{Key: c.signalKey}, Text: c.call(now, need)}}
 	}
 	return nil

@@ -55,6 +55,7 @@ type Coordinator struct {
 	listened  bool               // signal has been seen once
 	number    uint64             // of this worker's last call
 	called    time.Time          // when that was
+	asked     int                // calls since it lacks leases
 	lacking   time.Time          // since when this worker lacks leases that nobody gives up; zero: it does not
 	stole     time.Time
 	expiry    time.Duration // after the last Step, when the first lease of another expires if it stays as it is; 0: none

@@ -95,8 +95,16 @@ func (k *kcl) write(key string, change func(*lease.Lease)) bool {
 		delete(k.held, key)
 		return false
 	}
-	k.held[key] = got
+	k.holds(key, got)
 	return true
+}
+
+// holds notes that a write of the lease got through.
+func (k *kcl) holds(key string, l lease.Lease) {
+	k.held[key] = l
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	k.w.kclHeld[key] = time.Now()
 }
 
 func (k *kcl) list() map[string]lease.Lease {
@@ -152,7 +160,8 @@ func (k *kcl) take() {
 	}
 	for _, l := range take {
 		if got, err := k.w.leases.Update(context.Background(), l, l.TakenBy(k.id)); err == nil {
-			k.held[l.Key], k.at[l.Key] = got, kclStart(got)
+			k.at[l.Key] = kclStart(got)
+			k.holds(l.Key, got)
 		}
 	}
 }
@@ -293,4 +302,33 @@ func (w *world) wasReadByKCL(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.elsewhere[id]
+}
+
+// leftToKCL are the ids of records that a run with Once need not have waited for: of
+// shards whose leases a worker of KCL has renewed in the run's sight and not long before
+// its end, and of what descends from them.
+func (w *world) leftToKCL(began time.Time) map[string]bool {
+	const drain = 25 * time.Second // the longest, until which a run goes on that is done
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string]bool{}
+	for _, st := range w.streams {
+		st.mu.Lock()
+		left := map[string]bool{} // by shard id; parents stand before their children
+		for _, sh := range st.shards {
+			at := w.kclHeld[kinetl.LeaseKey(sh.info.ID)]
+			is := !at.Before(began) && time.Since(at) < kclFailover+drain
+			for _, p := range sh.info.Parents {
+				is = is || left[p]
+			}
+			if left[sh.info.ID.Shard] = is; !is {
+				continue
+			}
+			for _, r := range sh.records {
+				out[idOf(r.Data)] = true
+			}
+		}
+		st.mu.Unlock()
+	}
+	return out
 }

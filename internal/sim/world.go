@@ -42,8 +42,9 @@ type world struct {
 	all     sync.WaitGroup // every goroutine of the world
 
 	mu        sync.Mutex
-	faults    []string        // what was seen to be wrong while it ran
-	elsewhere map[string]bool // records that KCL's workers read, by id
+	faults    []string             // what was seen to be wrong while it ran
+	elsewhere map[string]bool      // records that KCL's workers read, by id
+	kclHeld   map[string]time.Time // when a lease was last written by a worker of KCL that holds it
 }
 
 // observe is where a seed under study can print what happens.
@@ -62,7 +63,7 @@ func run(seed uint64, mutant mutation) []string {
 	w := &world{
 		rng: rng, mutant: mutant, streams: []*stream{newStream("sim", 1+rng.IntN(4))},
 		memory: desttest.NewMemory(desttest.MemoryOptions{}), sent: newSent(),
-		changes: kinetl.TypeChanges(rng.IntN(2)), halting: rng.IntN(5) == 0, elsewhere: map[string]bool{},
+		changes: kinetl.TypeChanges(rng.IntN(2)), halting: rng.IntN(5) == 0, elsewhere: map[string]bool{}, kclHeld: map[string]time.Time{},
 	}
 	w.mixed = mutant == none && rng.IntN(4) == 0
 	if rng.IntN(4) == 0 {
@@ -196,11 +197,11 @@ func (w *world) worker(level float64, once bool) *worker {
 			Memory: int64(4000 + w.rng.IntN(60000)), RowGroup: w.rng.IntN(20),
 		},
 	}
-	before := len(w.sent.payloads)
+	before, began := len(w.sent.payloads), time.Now()
 	w.all.Go(func() {
 		err := p.Run(ctx)
 		if once && err == nil && ctx.Err() == nil {
-			w.checkOnce(before)
+			w.checkOnce(before, began)
 		}
 		k.done <- err
 	})
