@@ -30,6 +30,7 @@ const (
 	decodeFactor   = 2                      // memory of a call, in bytes per byte of data: base64, and the records' frames
 	idlePageBytes  = 4 << 10                // reserved for a page that will probably be empty
 	emptiesToIdle  = 5                      // pages without records until pauses grow
+	idleTick       = 25 * time.Millisecond  // of the calls on idle shards: a process that wakes up for one makes all that are due
 	firstBackoff   = 200 * time.Millisecond // after the first call that failed
 )
 
@@ -365,4 +366,8 @@ func (r *reader) adapt(page *wire.Page) {
 	}
 	r.limit = int32(fits)
 	r.nextCall = time.Now().Add(wait)
+	if r.empties >= emptiesToIdle {
+		since := r.nextCall.Sub(r.source.made)
+		r.nextCall = r.source.made.Add(since.Truncate(idleTick) + idleTick)
+	}
 }

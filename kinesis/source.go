@@ -67,6 +67,7 @@ type Options struct {
 // Source is one stream or several. It implements kinetl.Source.
 type Source struct {
 	opts      Options
+	made      time.Time
 	pattern   *regexp.Regexp // anchored
 	format    format
 	crew      crew      // for Shared
@@ -106,7 +107,7 @@ func NewSource(opts Options) *Source {
 	if opts.Discovery == 0 {
 		opts.Discovery = time.Minute
 	}
-	s := &Source{opts: opts, streams: map[string]*stream{}, resolving: make(chan struct{}, 1)}
+	s := &Source{opts: opts, made: time.Now(), streams: map[string]*stream{}, resolving: make(chan struct{}, 1)}
 	if opts.Pattern != nil {
 		s.pattern = regexp.MustCompile("^(?:" + opts.Pattern.String() + ")$")
 	}

@@ -14,7 +14,7 @@ import (
 // gather is how long a renewal waits for others. A transaction costs more than the row
 // in it: a worker with a thousand shards renews three hundred times a second, on the
 // same connection that whoever waits for a write waits for.
-const gather = 50 * time.Millisecond
+const gather = 100 * time.Millisecond
 
 // renewals are those that wait for their transaction.
 type renewals struct {

@@ -84,7 +84,7 @@ func TestARenewalThatCannotBeWritten(t *testing.T) {
 // BenchmarkRenew is what each held shard costs three times within the failover time,
 // where a thousand are held.
 func BenchmarkRenew(b *testing.B) {
-	s, rows := held(b, 15) // as many as come within 50 ms
+	s, rows := held(b, 15) // half of what comes within 100 ms
 	b.ReportAllocs()
 	b.ResetTimer()
 	for n := 0; n < b.N; n += len(rows) {

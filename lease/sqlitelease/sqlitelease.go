@@ -250,7 +250,7 @@ func (s *Store) Create(ctx context.Context, l lease.Lease) error {
 }
 
 // Update replaces a row, but for its signal. A renewal shares its transaction with
-// others: it takes some 50 ms.
+// others: it takes some 100 ms.
 func (s *Store) Update(ctx context.Context, old, next lease.Lease) (lease.Lease, error) {
 	next = lease.Written(old, next)
 	if renews(old, next) {
