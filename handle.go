@@ -120,6 +120,7 @@ func (h *handler) read(ctx context.Context) error {
 }
 
 func (h *handler) page(ctx context.Context, f Fetch) error {
+	h.shard.keeper.read(f.Bytes)
 	h.observe.emit(Event{Kind: EventFetched, Shard: h.shard.Info.ID, Records: int64(len(f.Records)), Bytes: f.Bytes, Lag: f.Lag})
 	records := f.Records
 	for len(records) > 0 && records[0].Position() <= h.at {

@@ -3,6 +3,7 @@ package kinetl
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -130,6 +131,8 @@ type keeper struct {
 	due      chan struct{} // write now, nobody waits for it
 
 	mu      sync.Mutex
+	bytes   int64       // of records, read since
+	since   time.Time   // the last write
 	stored  lease.Lease // the row as it was last written or read
 	next    lease.Lease // stored plus what is to be written
 	trust   time.Time   // the lease is this worker's until then
@@ -141,7 +144,7 @@ type keeper struct {
 func newKeeper(store lease.Store, l lease.Lease, failover time.Duration, attempt time.Time, lost func()) *keeper {
 	return &keeper{
 		store: store, failover: failover, lost: lost, changed: func() {},
-		requests: make(chan chan error), due: make(chan struct{}, 1), stored: l, next: l,
+		requests: make(chan chan error), due: make(chan struct{}, 1), stored: l, next: l, since: time.Now(),
 		// Trust counts from the start of the attempt, never from its answer: other
 		// workers count from when the row changed, which is before the answer.
 		trust: attempt.Add(failover),
@@ -231,9 +234,33 @@ func (k *keeper) renewal(err error) time.Duration {
 	return min(k.failover/12, time.Until(k.trust))
 }
 
+// read notes that records of so many bytes were read.
+func (k *keeper) read(bytes int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.bytes += bytes
+}
+
+// measure smooths what was read since the last write into the lease's throughput, as KCL
+// 3 does: it is the mean of what it was and what this window had. Writes that follow each
+// other closely say nothing.
+func (k *keeper) measure(now time.Time) {
+	window := now.Sub(k.since)
+	if window < k.failover/6 {
+		return
+	}
+	rate := float64(k.bytes) / 1024 / window.Seconds()
+	if k.next.Throughput > 0 {
+		rate = (rate + k.next.Throughput) / 2
+	}
+	k.next.Throughput = math.Floor(rate*100) / 100 // rounded up it would never become 0
+	k.bytes, k.since = 0, now
+}
+
 // write stores what is to be stored.
 func (k *keeper) write(ctx context.Context) error {
 	k.mu.Lock()
+	k.measure(time.Now())
 	old, next, trust, gone := k.stored, k.next, k.trust, k.gone
 	k.mu.Unlock()
 	if gone {

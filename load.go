@@ -290,6 +290,7 @@ func (s *session) take(page page) (end bool, err error) {
 	}
 	defer page.done()
 	f := page.fetch
+	s.shard.keeper.read(f.Bytes)
 	s.p.observe.emit(Event{Kind: EventFetched, Shard: s.id, Table: s.table.name, Records: int64(len(f.Records)), Bytes: f.Bytes, Lag: f.Lag})
 	until := s.p.Config.Until
 	for i := range f.Records {

@@ -237,7 +237,7 @@ func (w *world) backToKCL3(profile string, first *kcl) {
 		case code = <-ended:
 			gone = true
 		case <-time.After(200 * time.Millisecond):
-			// Two looks, a minute apart, must see the leader's lock: once KCL has it.
+			// Two looks must see the leader's lock, once KCL has it.
 			if time.Since(joined) > 2*startKCL {
 				t.Fatal("kinetl still works beside a KCL 3")
 			}
@@ -246,7 +246,7 @@ func (w *world) backToKCL3(profile string, first *kcl) {
 	took := time.Since(joined)
 	said, err := os.ReadFile(g.log)
 	must(t, err)
-	if code != 1 || !strings.Contains(string(said), "KCL 3 is at work") || !strings.Contains(string(said), "third-") {
+	if code != 3 || !strings.Contains(string(said), "KCL 3 is at work") || !strings.Contains(string(said), "third-") {
 		t.Errorf("when a KCL 3 came kinetl ended with code %d, and does not name the worker:\n%s", code, said)
 	}
 	w.until("KCL is done", startKCL, w.checkpointed)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -25,13 +26,14 @@ func (c *Coordinator) balance(now time.Time, t table) []Action {
 	share := shares(counts, total)
 	mine := len(t.mine)
 	need := c.room(share[c.Worker]-mine, mine)
-	if take := c.pick(now, t.free, need, mine, len(counts)); len(take) > 0 {
+	l := c.load(t, len(counts))
+	if take := c.pick(now, l, t.free, need, mine, len(counts)); len(take) > 0 {
 		c.lacking = time.Time{}
 		return actions(Take, take)
 	}
 	if need == 0 {
 		c.lacking = time.Time{}
-		return c.makeRoom(t, waiting, counts, share)
+		return c.makeRoom(t, l, waiting, counts, share)
 	}
 	return c.ask(now, t, need)
 }
@@ -61,27 +63,87 @@ func shares(counts map[string]int, total int) map[string]int {
 	return out
 }
 
+// load is what this worker reads of shards, in KiB a second, as far as leases tell.
+type load struct {
+	unit float64 // of a lease, on the average
+	over float64 // an equal part
+	room float64 // for more: an equal part, or one lease that alone is more than that
+}
+
+func (c *Coordinator) load(t table, workers int) load {
+	var total, mine, most float64
+	n := 0
+	add := func(leases []Lease) {
+		for _, l := range leases {
+			total, most, n = total+l.Throughput, max(most, l.Throughput), n+1
+		}
+	}
+	add(t.mine)
+	add(t.free)
+	for _, leases := range t.others {
+		add(t.readyOf(leases))
+	}
+	for _, l := range t.mine {
+		if !c.releasing[l.Key] {
+			mine += l.Throughput
+		}
+	}
+	part := total / float64(workers)
+	return load{total / float64(max(n, 1)), mine - part, max(part, most) - mine}
+}
+
+// choose is n of the leases, the busiest first that fit into so much throughput, then
+// the quietest. Leases of about the same throughput stay in their order, which differs
+// from worker to worker: those that choose at the same time would all want the same.
+func (l load) choose(from []Lease, n int, throughput float64) []Lease {
+	if n >= len(from) || l.unit == 0 {
+		return from[:min(n, len(from))]
+	}
+	left := slices.Clone(from)
+	var out []Lease
+	for range n {
+		best, most := -1, -1.0
+		quietest, least := 0, math.Inf(1)
+		for i, a := range left {
+			about := math.Floor(a.Throughput / l.unit)
+			if a.Throughput <= throughput && about > most {
+				best, most = i, about
+			}
+			if about < least {
+				quietest, least = i, about
+			}
+		}
+		if best < 0 {
+			best = quietest
+		}
+		throughput -= left[best].Throughput
+		out = append(out, left[best])
+		left = slices.Delete(left, best, best+1)
+	}
+	return out
+}
+
 // pick is what to take of the free leases: what this worker lacks. A lease that has
 // been free for the failover time is taken beyond that, by everybody in equal parts:
 // whoever it was left for has died or may not take more.
-func (c *Coordinator) pick(now time.Time, free []Lease, need, mine, workers int) []Lease {
+func (c *Coordinator) pick(now time.Time, l load, free []Lease, need, mine, workers int) []Lease {
 	n := min(need, len(free))
 	var overdue []Lease
-	for _, l := range free {
-		if now.Sub(c.seen[l.Key].free) >= c.Failover {
-			overdue = append(overdue, l)
+	for _, a := range free {
+		if now.Sub(c.seen[a.Key].free) >= c.Failover {
+			overdue = append(overdue, a)
 		}
 	}
 	if part := c.room((len(overdue)+workers-1)/workers, mine); part > n {
 		return overdue[:part]
 	}
-	return free[:n]
+	return l.choose(free, n, l.room)
 }
 
 // makeRoom releases leases for workers that have announced that they lack some and
 // can't find them free. Without such a worker an excess stays: whoever has less may
 // not be allowed more.
-func (c *Coordinator) makeRoom(t table, waiting, counts, share map[string]int) []Action {
+func (c *Coordinator) makeRoom(t table, l load, waiting, counts, share map[string]int) []Action {
 	lacked := -len(t.free)
 	for w, want := range waiting {
 		lacked += max(0, min(want, share[w]-counts[w]))
@@ -108,12 +170,12 @@ func (c *Coordinator) makeRoom(t table, waiting, counts, share map[string]int) [
 	}
 	staying := slices.DeleteFunc(slices.Clone(t.mine), func(l Lease) bool { return c.releasing[l.Key] })
 	c.shuffle(staying)
-	going := staying[:min(n, len(staying))]
-	for _, l := range going {
+	going := l.choose(staying, n, l.over)
+	for _, a := range going {
 		if c.releasing == nil {
 			c.releasing = map[string]bool{}
 		}
-		c.releasing[l.Key] = true
+		c.releasing[a.Key] = true
 	}
 	return actions(Release, going)
 }

@@ -29,6 +29,10 @@ type Lease struct {
 	StartingHashKey string // startingHashKey, endingHashKey: decimal, inclusive; KCL
 	EndingHashKey   string // looks for holes with them
 
+	// Throughput is throughputKBps, KCL 3's: what the owner reads of the shard, in KiB
+	// a second, smoothed. Where leases move, those do that even it out.
+	Throughput float64
+
 	// PendingCheckpoint is the first half of a two-phase checkpoint of a KCL
 	// application. kinetl makes none; a write that moves Checkpoint or Sub removes
 	// it, as in KCL.

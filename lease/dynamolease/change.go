@@ -140,6 +140,9 @@ func difference(old, next lease.Lease) *change {
 	if moved || next.OwnerSwitches != old.OwnerSwitches {
 		c.number("ownerSwitchesSinceCheckpoint", strconv.FormatInt(next.OwnerSwitches, 10))
 	}
+	if next.Throughput != old.Throughput {
+		c.number("throughputKBps", strconv.FormatFloat(next.Throughput, 'f', -1, 64))
+	}
 	if !slices.Equal(next.Parents, old.Parents) {
 		c.list("parentShardId", next.Parents)
 	}

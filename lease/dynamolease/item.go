@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,6 +75,7 @@ func decode(it item) (lease.Lease, error) {
 		StartingHashKey: r.text("startingHashKey"), EndingHashKey: r.text("endingHashKey"),
 		PendingCheckpoint: r.text("pendingCheckpoint"), PendingSub: r.number("pendingCheckpointSubSequenceNumber", 64),
 		CheckpointOwner: r.text("checkpointOwner"),
+		Throughput:      throughput(it),
 		Stream:          r.text("kinetlStream"),
 		Created:         r.instant("kinetlCreated"), Start: r.instant("kinetlStart"), CaughtUp: r.instant("kinetlCaughtUp"),
 		Incident: r.text("kinetlIncident"), Accepted: r.text("kinetlAccepted"), Signal: r.text("kinetlSignal"),
@@ -91,6 +93,19 @@ func decode(it item) (lease.Lease, error) {
 		r.fail("checkpoint", fmt.Sprintf("is %q, neither a sequence number nor one of KCL's words", l.Checkpoint))
 	}
 	return l, r.err()
+}
+
+// throughput is a figure that only the balance looks at: one that makes no sense is none.
+func throughput(it item) float64 {
+	n, ok := it["throughputKBps"].(*types.AttributeValueMemberN)
+	if !ok {
+		return 0
+	}
+	v, err := strconv.ParseFloat(n.Value, 64)
+	if err != nil || v < 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return 0
+	}
+	return v
 }
 
 func isCheckpoint(text string) bool {

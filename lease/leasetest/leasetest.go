@@ -58,7 +58,7 @@ func full() lease.Lease {
 		Key: "000000000000:orders:1700000000:shardId-000000000002", Owner: "a", Counter: 7,
 		Checkpoint: "49590338271490256608559692538361571095921575989136588898", Sub: 3, OwnerSwitches: 2,
 		Parents: []string{"shardId-000000000000", "shardId-000000000001"}, Children: []string{"shardId-000000000003"},
-		StartingHashKey: "0", EndingHashKey: "340282366920938463463374607431768211455",
+		StartingHashKey: "0", EndingHashKey: "340282366920938463463374607431768211455", Throughput: 1234.56,
 		PendingCheckpoint: "49590338271490256608559692538361571095921575989136588899", PendingSub: 1, CheckpointOwner: "c",
 		Stream: "arn:aws:kinesis:eu-west-1:000000000000:stream/orders@1700000000", Signal: "1 a 1 1",
 		Created: at, Start: at.Add(time.Second), CaughtUp: at.Add(time.Minute),
@@ -178,6 +178,7 @@ func everyAttribute(t *testing.T, ctx context.Context, a, b lease.Store) {
 	other.Owner, other.Sub, other.OwnerSwitches, other.Checkpoint = "b", 1<<64-1, 0, "0"
 	other.Parents, other.Children, other.StartingHashKey, other.EndingHashKey = []string{"x"}, []string{"y", "z"}, "1", "2"
 	other.CheckpointOwner, other.Stream, other.Sink, other.Incident, other.Accepted = "d", "s@1", lease.Sink{ID: "y"}, "i", "x"
+	other.Throughput = 0.01
 	other.Created, other.Start, other.CaughtUp = other.Created.Add(1), other.Start.Add(1), other.CaughtUp.Add(1)
 	row := bare
 	for i, next := range []lease.Lease{full(), other, bare} {

@@ -23,22 +23,22 @@ type renewals struct {
 }
 
 type renewal struct {
-	wanted   func() error // an error once its caller has gone
-	old      lease.Lease
-	caughtUp string
-	done     chan error // takes one
+	wanted func() error // an error once its caller has gone
+	old    lease.Lease
+	next   lease.Lease
+	done   chan error // takes one
 }
 
 // renews reports whether a write says only that the worker is there, and how far it
 // is: nobody waits for it.
 func renews(old, next lease.Lease) bool {
-	old.Counter, old.CaughtUp = next.Counter, next.CaughtUp
+	old.Counter, old.CaughtUp, old.Throughput = next.Counter, next.CaughtUp, next.Throughput
 	return old.Owner != "" && reflect.DeepEqual(old, next)
 }
 
 // renew writes next, which renews old, together with others.
 func (s *Store) renew(ctx context.Context, old, next lease.Lease) error {
-	r := renewal{ctx.Err, old, instant(next.CaughtUp), make(chan error, 1)}
+	r := renewal{ctx.Err, old, next, make(chan error, 1)}
 	s.renewals.mu.Lock()
 	s.renewals.waiting = append(s.renewals.waiting, r)
 	if len(s.renewals.waiting) == 1 {
@@ -60,11 +60,11 @@ func (s *Store) renewAll() {
 	s.renewals.waiting = nil
 	s.renewals.mu.Unlock()
 	errs := make([]error, len(group))
-	err := s.inTransaction(`UPDATE leases SET leaseCounter = ?, kinetlCaughtUp = ? WHERE leaseKey = ? AND leaseOwner = ? AND leaseCounter = ?`,
+	err := s.inTransaction(`UPDATE leases SET leaseCounter = ?, kinetlCaughtUp = ?, throughputKBps = ? WHERE leaseKey = ? AND leaseOwner = ? AND leaseCounter = ?`,
 		func(ctx context.Context, update *sql.Stmt) {
 			for i, r := range group {
 				if errs[i] = r.wanted(); errs[i] == nil {
-					errs[i] = changeOne(ctx, update, r.old.Counter+1, r.caughtUp, r.old.Key, r.old.Owner, r.old.Counter)
+					errs[i] = changeOne(ctx, update, r.next.Counter, instant(r.next.CaughtUp), r.next.Throughput, r.old.Key, r.old.Owner, r.old.Counter)
 				}
 			}
 		})

@@ -47,6 +47,7 @@ var columns = [][2]string{
 	{"pendingCheckpointSubSequenceNumber", "INTEGER NOT NULL DEFAULT 0"},
 	{"checkpointOwner", "TEXT NOT NULL DEFAULT ''"},
 	{"kinetlStream", "TEXT NOT NULL DEFAULT ''"},
+	{"throughputKBps", "REAL NOT NULL DEFAULT 0"},
 	{"kinetlSignal", "TEXT NOT NULL DEFAULT ''"},
 }
 
@@ -330,7 +331,7 @@ func values(l lease.Lease) []any {
 	return []any{
 		l.Key, l.Owner, l.Counter, l.Checkpoint, int64(l.Sub), l.OwnerSwitches, strings.Join(l.Parents, ","),
 		instant(l.Created), instant(l.Start), instant(l.CaughtUp), sink, l.Incident, l.Accepted,
-		strings.Join(l.Children, ","), l.StartingHashKey, l.EndingHashKey, l.PendingCheckpoint, int64(l.PendingSub), l.CheckpointOwner, l.Stream,
+		strings.Join(l.Children, ","), l.StartingHashKey, l.EndingHashKey, l.PendingCheckpoint, int64(l.PendingSub), l.CheckpointOwner, l.Stream, l.Throughput,
 	}
 }
 
@@ -340,7 +341,7 @@ func scan(row interface{ Scan(...any) error }) (lease.Lease, error) {
 	var parents, created, start, caughtUp, sink, children string
 	if err := row.Scan(&l.Key, &l.Owner, &l.Counter, &l.Checkpoint, &sub, &l.OwnerSwitches, &parents,
 		&created, &start, &caughtUp, &sink, &l.Incident, &l.Accepted,
-		&children, &l.StartingHashKey, &l.EndingHashKey, &l.PendingCheckpoint, &pendingSub, &l.CheckpointOwner, &l.Stream, &l.Signal); err != nil {
+		&children, &l.StartingHashKey, &l.EndingHashKey, &l.PendingCheckpoint, &pendingSub, &l.CheckpointOwner, &l.Stream, &l.Throughput, &l.Signal); err != nil {
 		return l, err
 	}
 	l.Sub, l.PendingSub = uint64(sub), uint64(pendingSub)
