@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kinetl/kinetl"
+	"github.com/kinetl/kinetl/dest/rowsql"
 )
 
 var _ kinetl.RowDeleter = (*Destination)(nil)
@@ -51,11 +52,11 @@ func (t *tx) deleteAgain(ctx context.Context, table string, again []kinetl.Again
 	}
 	if len(columns) > 0 {
 		t.d.opts.Observe("delete")
-		d := deletion{tx: t, table: table, again: again}
-		if err := d.locate(columns); err != nil {
-			return nil, err
+		d := rowsql.Deletion{Dialect: dialect, Table: table, From: t.d.table(table), Again: again, Exec: t.exec, Query: t.query}
+		for _, c := range columns {
+			d.Columns = append(d.Columns, rowsql.Column{Name: c.Name, Type: c.typ})
 		}
-		if err := d.run(ctx, out); err != nil {
+		if out, err = d.Run(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -77,158 +78,19 @@ func (t *tx) deleteAgain(ctx context.Context, table string, again []kinetl.Again
 	return out, nil
 }
 
-// deletion deletes rows of one table. The fields below again are what a row says of its
-// record, as expressions.
-type deletion struct {
-	*tx
-	table string
-	again []kinetl.Again
-
-	shard, sequence, id string
-	stream, sub         string // may be NULL
-}
-
-// locate finds the columns that tell a row's record. After a change of recordMetadata
-// some rows have it in one place and some in another.
-func (d *deletion) locate(columns []column) error {
-	find := func(name, field string) (string, error) {
-		var found []string
-		for _, c := range columns {
-			at := "t." + quote(c.Name)
-			switch folded := kinetl.Fold(c.Name); {
-			case name != "" && folded == kinetl.Fold(name) && c.typ == "VARCHAR":
-				found = append(found, at)
-			case field != "" && folded == kinetl.Fold(kinetl.ObjectColumn) && c.typ == metadataType():
-				found = append(found, fmt.Sprintf("CAST(struct_extract(%s, '%s') AS VARCHAR)", at, field))
-			case field != "" && folded == kinetl.Fold(kinetl.ObjectColumn) && c.typ == "JSON":
-				found = append(found, fmt.Sprintf("json_extract_string(%s, '$.%s')", at, field))
-			}
+var dialect = rowsql.Dialect{
+	Text:   "VARCHAR",
+	SHA256: func(text string) string { return "sha256(" + text + ")" },
+	List:   func(texts []string) string { return "CAST([" + strings.Join(texts, ", ") + "] AS VARCHAR[])" },
+	Among:  func(text, list string) string { return fmt.Sprintf("list_contains(%s, %s)", list, text) },
+	IsText: func(typ string) bool { return typ == "VARCHAR" },
+	Field: func(at, typ, key string) string {
+		switch typ {
+		case metadataType():
+			return fmt.Sprintf("CAST(struct_extract(%s, '%s') AS VARCHAR)", at, key)
+		case "JSON":
+			return fmt.Sprintf("json_extract_string(%s, '$.%s')", at, key)
 		}
-		if len(found) == 0 {
-			return "", &kinetl.UndeletableError{Table: d.table, Reason: fmt.Sprintf("it has no column %s of type VARCHAR and no %s, as with recordMetadata: none", name, kinetl.ObjectColumn)}
-		}
-		return "coalesce(" + strings.Join(found, ", ") + ")", nil
-	}
-	var err error
-	if d.shard, err = find(kinetl.ShardColumn, "shardId"); err != nil {
-		return err
-	}
-	if d.sequence, err = find(kinetl.SequenceColumn, "sequenceNumber"); err != nil {
-		return err
-	}
-	if d.id, err = find(kinetl.IDColumn, ""); err != nil {
-		return err
-	}
-	if d.stream, err = find(kinetl.StreamColumn, "stream"); err != nil {
-		d.stream = "CAST(NULL AS VARCHAR)"
-	}
-	if d.sub, err = find("", "subSequenceNumber"); err != nil {
-		d.sub = "CAST(NULL AS VARCHAR)"
-	}
-	return nil
+		return ""
+	},
 }
-
-func (d *deletion) run(ctx context.Context, out map[kinetl.ShardID]kinetl.Deleted) error {
-	table := d.d.table(d.table)
-	unknown, err := d.count(ctx, fmt.Sprintf("SELECT count(*) FROM %s t WHERE %s IS NULL OR %s IS NULL OR %s IS NULL", table, d.shard, d.sequence, d.id))
-	if err != nil {
-		return err
-	}
-	if unknown > 0 {
-		return &kinetl.UndeletableError{Table: d.table, Reason: fmt.Sprintf("%d rows do not say which record they are of", unknown)}
-	}
-	for _, a := range d.again {
-		if err := d.refuseUndecided(ctx, a); err != nil {
-			return err
-		}
-	}
-	from := d.values(d.again...)
-	where := d.after() + fmt.Sprintf(" AND (v.prefix IS NULL OR %s = %s OR coalesce(%s = v.name, false))", d.id, d.idOf("v.prefix"), d.stream)
-	var total int64
-	err = d.query(ctx, func(scan func(...any) error) error {
-		var item int
-		var n int64
-		err := scan(&item, &n)
-		out[d.again[item].Shard] = kinetl.Deleted{Rows: n}
-		total += n
-		return err
-	}, fmt.Sprintf("SELECT v.item, count(*) FROM %s t, %s WHERE %s GROUP BY v.item", table, from, where))
-	if err != nil {
-		return fmt.Errorf("count rows: %w", err)
-	}
-	n, err := d.exec(ctx, fmt.Sprintf("DELETE FROM %s AS t USING %s WHERE %s", table, from, where))
-	if err != nil {
-		return fmt.Errorf("delete rows: %w", err)
-	}
-	if n != total {
-		return fmt.Errorf("delete rows: %d deleted, %d counted", n, total)
-	}
-	return nil
-}
-
-func (d *deletion) count(ctx context.Context, query string) (n int64, err error) {
-	err = d.query(ctx, func(scan func(...any) error) error { return scan(&n) }, query)
-	if err != nil {
-		return 0, fmt.Errorf("look at rows: %w", err)
-	}
-	return n, nil
-}
-
-// refuseUndecided: where several streams have loaded a shard of this id, every row must
-// be known as one of them. Without kinesisMetadata a row does not say its place in an
-// aggregate, and its id can't be told from another stream's.
-func (d *deletion) refuseUndecided(ctx context.Context, a kinetl.Again) error {
-	if len(a.Streams) == 1 {
-		return nil
-	}
-	var known []string
-	for _, s := range a.Streams {
-		known = append(known, fmt.Sprintf("%s = %s", d.id, d.idOf(literal(s.Prefix))))
-		if s.Name != "" {
-			known = append(known, fmt.Sprintf("%s = %s", d.stream, literal(s.Name)))
-		}
-	}
-	n, err := d.count(ctx, fmt.Sprintf("SELECT count(*) FROM %s t, %s WHERE %s AND NOT coalesce(%s, false)",
-		d.d.table(d.table), d.values(a), d.after(), strings.Join(known, " OR ")))
-	if err != nil {
-		return err
-	}
-	if n > 0 {
-		return &kinetl.UndeletableError{Table: d.table, Reason: fmt.Sprintf("%d rows of %s may be of any of the %d streams that have loaded a shard of that id", n, a.Shard.Shard, len(a.Streams))}
-	}
-	return nil
-}
-
-// idOf is the id of a row's record if it is of the shard of that prefix.
-func (d *deletion) idOf(prefix string) string {
-	return fmt.Sprintf("left(sha256(%s || %s || chr(10) || coalesce(%s, '0')), 32)", prefix, d.sequence, d.sub)
-}
-
-// values is shards as a table v, for one pass over the rows however many there are.
-func (d *deletion) values(again ...kinetl.Again) string {
-	var items []string
-	for i, a := range again {
-		var keep []string
-		for _, id := range a.Before {
-			keep = append(keep, literal(id))
-		}
-		prefix, name := "CAST(NULL AS VARCHAR)", "CAST(NULL AS VARCHAR)"
-		if own := a.Streams[0]; len(a.Streams) > 1 {
-			prefix = literal(own.Prefix)
-			if own.Name != "" {
-				name = literal(own.Name)
-			}
-		}
-		items = append(items, fmt.Sprintf("(%d, %s, %s, CAST([%s] AS VARCHAR[]), %s, %s)", i, literal(a.Shard.Shard), literal(a.Sequence), strings.Join(keep, ", "), prefix, name))
-	}
-	return fmt.Sprintf("(VALUES %s) v(item, shard, seq, keep, prefix, name)", strings.Join(items, ", "))
-}
-
-// after is that a row of t has v's shard id, and comes at or after its record.
-func (d *deletion) after() string {
-	return fmt.Sprintf(`%[1]s = v.shard AND (length(%[2]s) > length(v.seq) OR length(%[2]s) = length(v.seq) AND
-		(%[2]s > v.seq OR %[2]s = v.seq AND NOT list_contains(v.keep, %[3]s)))`, d.shard, d.sequence, d.id)
-}
-
-// literal makes a string constant of any text.
-func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

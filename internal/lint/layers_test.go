@@ -31,7 +31,7 @@ var layers = []layer{
 	{match: "codec/...", ours: []string{".", "lease"}},
 	{match: "kinesis/...", ours: []string{".", "lease"}},
 	{match: "source/...", ours: []string{".", "lease"}},
-	{match: "dest/...", ours: []string{".", "lease"}},
+	{match: "dest/...", ours: []string{".", "lease", "dest/rowsql"}},
 	{match: "httpapi/...", ours: []string{".", "lease"}},
 	{match: "cmd/...", ours: []string{"/..."}},
 	{match: "bench/...", ours: []string{"/..."}},
