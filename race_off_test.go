@@ -1,0 +1,5 @@
+//go:build !race
+
+package kinetl_test
+
+const raceDetector = false
