@@ -40,6 +40,9 @@ func sdkClient(ctx context.Context, p place) (*kinesis.Client, error) {
 	cfg, err := config.LoadDefaultConfig(ctx,
 		config.WithRegion("us-east-1"), config.WithCustomCABundle(strings.NewReader(string(pem))),
 		config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("a", "b", "")),
+		// The SDK closes a request's body when the answer begins, and net/http, which may
+		// still be reading it, then closes the connection. Three attempts are too few.
+		config.WithRetryMaxAttempts(10),
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConnsPerHost = 2 * shards
 			t.ForceAttemptHTTP2 = false
