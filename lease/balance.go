@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -63,11 +64,11 @@ func shares(counts map[string]int, total int) map[string]int {
 	return out
 }
 
-// load is what this worker reads of shards, in KiB a second, as far as leases tell.
+// load compares what the workers read, in KiB a second, as far as the leases tell.
 type load struct {
 	unit float64 // of a lease, on the average
-	over float64 // an equal part
-	room float64 // for more: an equal part, or one lease that alone is more than that
+	over float64 // what this worker has beyond an equal part; negative: it has less
+	room float64 // up to an equal part, or to one lease that alone is more than that
 }
 
 func (c *Coordinator) load(t table, workers int) load {
@@ -99,28 +100,21 @@ func (l load) choose(from []Lease, n int, throughput float64) []Lease {
 	if n >= len(from) || l.unit == 0 {
 		return from[:min(n, len(from))]
 	}
-	left := slices.Clone(from)
-	var out []Lease
-	for range n {
-		best, most := -1, -1.0
-		quietest, least := 0, math.Inf(1)
-		for i, a := range left {
-			about := math.Floor(a.Throughput / l.unit)
-			if a.Throughput <= throughput && about > most {
-				best, most = i, about
-			}
-			if about < least {
-				quietest, least = i, about
-			}
+	about := func(a Lease) float64 { return math.Floor(a.Throughput / l.unit) }
+	busiest := slices.Clone(from)
+	slices.SortStableFunc(busiest, func(a, b Lease) int { return cmp.Compare(about(b), about(a)) })
+	chosen := make([]Lease, 0, n)
+	rest := busiest[:0]
+	for _, a := range busiest {
+		if len(chosen) < n && a.Throughput <= throughput {
+			throughput -= a.Throughput
+			chosen = append(chosen, a)
+		} else {
+			rest = append(rest, a)
 		}
-		if best < 0 {
-			best = quietest
-		}
-		throughput -= left[best].Throughput
-		out = append(out, left[best])
-		left = slices.Delete(left, best, best+1)
 	}
-	return out
+	slices.SortStableFunc(rest, func(a, b Lease) int { return cmp.Compare(about(a), about(b)) })
+	return append(chosen, rest[:n-len(chosen)]...)
 }
 
 // pick is what to take of the free leases: what this worker lacks. A lease that has
