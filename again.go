@@ -1,10 +1,6 @@
 package kinetl
 
-import (
-	"context"
-	"strconv"
-	"strings"
-)
+import "context"
 
 // Again is which rows of a table MoveAndDelete deletes for one shard: those of the
 // shard whose sequence number is larger than Sequence, or is it and whose _openetl_id is
@@ -72,7 +68,7 @@ func rowStreams(shards []ShardID) []RowStream {
 	}
 	var out []RowStream
 	for _, s := range shards {
-		r := RowStream{Prefix: strings.Join([]string{s.Stream, strconv.FormatInt(s.Created, 10), s.Shard, ""}, "\n")}
+		r := RowStream{Prefix: string(appendPrefix(nil, &s))}
 		if name := s.StreamName(); named[name] == 1 {
 			r.Name = name
 		}

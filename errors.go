@@ -103,7 +103,7 @@ func (e *MovedError) Error() string {
 type UndeletableError struct{ Table, Reason string }
 
 func (e *UndeletableError) Error() string {
-	return fmt.Sprintf("rows of table %s can't be deleted by their records: %s; nothing was changed", e.Table, e.Reason)
+	return fmt.Sprintf("rows of table %s can't be deleted by their records: %s; nothing was changed: delete them in the database, then move without deleting", e.Table, e.Reason)
 }
 
 // BrokenError: this process can't use the destination any more, whatever it tries.

@@ -21,11 +21,16 @@ type identity struct {
 
 // enter says from which shard the next records are.
 func (d *identity) enter(shard *ShardID) {
-	d.text = append(append(d.text[:0], shard.Stream...), '\n')
-	d.text = append(strconv.AppendInt(d.text, shard.Created, 10), '\n')
-	d.text = append(append(d.text, shard.Shard...), '\n')
+	d.text = appendPrefix(d.text[:0], shard)
 	d.prefix = len(d.text)
 	d.hash.begin(d.text[:d.prefix/sha256.BlockSize*sha256.BlockSize])
+}
+
+// appendPrefix appends what the texts of a shard's records begin with.
+func appendPrefix(text []byte, shard *ShardID) []byte {
+	text = append(append(text, shard.Stream...), '\n')
+	text = append(strconv.AppendInt(text, shard.Created, 10), '\n')
+	return append(append(text, shard.Shard...), '\n')
 }
 
 // append appends a record's id.
@@ -94,7 +99,7 @@ func (s *state) start(common []byte) {
 }
 
 // sum is the SHA-256 of a text, which it may pad behind its end.
-func (s *state) sum(text *[]byte) (sum [sha256.Size]byte) {
+func (s *state) sum(text *[]byte) [sha256.Size]byte {
 	if s.plain {
 		return sha256.Sum256(*text)
 	}

@@ -97,7 +97,7 @@ func oneStream(shards []ShardInfo) error {
 // createdAnew looks for leases of a stream that is listed under another creation time,
 // and that only KCL has written, where the stream has no other: they may as well have
 // been given a wrong creation epoch by the application, which KCL takes on trust, and to
-// begin anew would repeat everything. kinetl's own leases are left to forsaken.
+// begin anew would repeat everything. kinetl's own leases are left to forsake.
 func (r *run) createdAnew() error {
 	if r.form != lease.FormLong || !r.fresh {
 		return nil

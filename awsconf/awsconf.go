@@ -133,7 +133,8 @@ func httpClient() *awshttp.BuildableClient {
 // wholeBody hands net/http request bodies that lie in memory. The SDK closes its
 // own body as soon as the answer's header is there; net/http may still be about to
 // read its end then, takes the error for a broken connection, and closes it under
-// the answer that is being read.
+// the answer that is being read. A request that can give its body anew has it in memory
+// already; the SDK makes none.
 type wholeBody struct{ next aws.HTTPClient }
 
 const wholeBodyLimit = 16 << 20

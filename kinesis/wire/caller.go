@@ -95,7 +95,6 @@ type sent struct {
 	body    []byte
 	until   time.Time
 
-	signedAt        time.Time
 	ahead           time.Duration // of this machine's clock: what the SDK has learned of the service's
 	region, service string        // that it is signed for
 }
@@ -147,7 +146,7 @@ func (s *sent) ready(ctx context.Context) bool {
 		return false
 	}
 	now := time.Now()
-	s.signedAt, s.region, s.service, s.until = at, scope[2], scope[3], now.Add(resendFor)
+	s.region, s.service, s.until = scope[2], scope[3], now.Add(resendFor)
 	if s.ahead = at.Sub(now).Round(time.Second); s.ahead.Abs() <= 2*time.Second {
 		s.ahead = 0 // it was signed before it was sent
 	}
