@@ -150,7 +150,6 @@ type run struct {
 	verdict     lease.Verdict
 	watched     time.Time            // when verdict was given
 	doubted     map[string]time.Time // shards that are open although their leases say SHARD_END: since when
-	renewals    map[string]renewal   // of leases that other workers own
 	noted       map[string]bool      // what a person was told
 	mixed       atomic.Bool          // workers of another kind hold leases
 
@@ -270,7 +269,6 @@ func (r *run) readLeases(ctx context.Context) (err error) {
 		mixed = mixed || l.Foreign
 	}
 	r.mixed.Store(mixed)
-	r.noteRenewals()
 	return nil
 }
 

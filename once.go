@@ -91,37 +91,11 @@ func (r *run) complete() bool {
 // patienceOnce is after what time a run with Once says that it waits for other workers.
 const patienceOnce = 15 * time.Second
 
-// renewal is the last renewal of a lease by another worker that was seen.
-type renewal struct {
-	owner   string
-	counter int64
-	since   time.Time // when counter was first seen
-	seen    bool      // the counter changed in this worker's sight
-}
-
-// noteRenewals compares the leases with those that were read before.
-func (r *run) noteRenewals() {
-	last := r.renewals
-	r.renewals = make(map[string]renewal, len(r.leases))
-	for _, l := range r.leases {
-		if l.Owner == "" || l.Owner == r.Config.Worker {
-			continue
-		}
-		now := renewal{l.Owner, l.Counter, time.Now(), false}
-		if was, ok := last[l.Key]; ok && was.owner == l.Owner {
-			if now.seen = true; was.counter == l.Counter {
-				now = was
-			}
-		}
-		r.renewals[l.Key] = now
-	}
-}
-
 // renews reports whether another worker was seen to renew the lease, and has not
 // stopped since for as long as makes it expire.
 func (r *run) renews(l lease.Lease) bool {
-	now, ok := r.renewals[l.Key]
-	return ok && now.seen && !l.OwnerGone && time.Since(now.since) < r.Config.Failover
+	since, renewed := r.coordinator.Sighted(l.Key)
+	return renewed && l.Owner != "" && l.Owner != r.Config.Worker && !l.OwnerGone && time.Since(since) < r.Config.Failover
 }
 
 // rows is the leases as this worker knows them: those that it holds as it would

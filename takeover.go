@@ -162,11 +162,11 @@ func (r *run) forsake(ctx context.Context) (undecided bool, err error) {
 		if !anew || isHalted(l) {
 			continue
 		}
-		by := r.renewals[l.Key]
+		since, renewed := r.coordinator.Sighted(l.Key)
 		switch mine := l.Owner == r.Config.Worker; {
 		case l.Owner == "" || l.OwnerGone:
-		case mine || time.Since(by.since) < r.Config.Failover:
-			undecided = undecided || !mine && !by.seen
+		case mine || time.Since(since) < r.Config.Failover:
+			undecided = undecided || !mine && !renewed
 			continue
 		}
 		inc := newAnew(l, now, time.Now())

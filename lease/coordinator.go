@@ -67,6 +67,7 @@ type sighting struct {
 	counter int64
 	at      time.Time // when owner or counter were seen to change
 	free    time.Time // since when it could have been taken; zero: it can't be
+	renewed bool      // by this owner, in this worker's sight
 }
 
 // calling is the last call of a worker, and when it was heard.
@@ -131,11 +132,18 @@ func (c *Coordinator) observe(now time.Time, leases []Lease) {
 	for _, l := range leases {
 		s, ok := c.seen[l.Key]
 		if !ok || s.counter != l.Counter || s.owner != l.Owner {
-			s = sighting{owner: l.Owner, counter: l.Counter, at: now}
+			s = sighting{owner: l.Owner, counter: l.Counter, at: now, renewed: ok && s.owner == l.Owner}
 		}
 		next[l.Key] = s
 	}
 	c.seen = next
+}
+
+// Sighted is since when a row has stood as the last Step saw it, on this worker's clock,
+// and whether its owner has renewed it in this worker's sight.
+func (c *Coordinator) Sighted(key string) (since time.Time, renewed bool) {
+	s := c.seen[key]
+	return s.at, s.renewed
 }
 
 // listen takes in the signal. A call counts once it was seen to come: what stood

@@ -36,9 +36,9 @@ func (f *fleet) takeAsKCL(m *member) {
 		s, ok := m.kcl.seen[l.Key]
 		switch {
 		case !ok && l.Owner == "":
-			s = sighting{l.Owner, l.Counter, time.Time{}, time.Time{}} // never renewed: as old as can be
+			s = sighting{owner: l.Owner, counter: l.Counter} // never renewed: as old as can be
 		case !ok || s.counter != l.Counter:
-			s = sighting{l.Owner, l.Counter, f.now, time.Time{}}
+			s = sighting{owner: l.Owner, counter: l.Counter, at: f.now}
 		}
 		m.kcl.seen[l.Key] = s
 		if age := f.now.Sub(s.at); l.Owner == "" || age > failover {
